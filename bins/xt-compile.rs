@@ -1,0 +1,2 @@
+//! xt-compile
+fn main() {}

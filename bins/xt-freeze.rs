@@ -1,0 +1,2 @@
+//! xt-freeze
+fn main() {}

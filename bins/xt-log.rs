@@ -1,0 +1,2 @@
+//! xt-log
+fn main() {}

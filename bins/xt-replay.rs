@@ -1,0 +1,2 @@
+//! xt-replay
+fn main() {}

@@ -1,0 +1,2 @@
+//! xt-run
+fn main() {}

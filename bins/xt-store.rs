@@ -1,0 +1,2 @@
+//! xt-store
+fn main() {}

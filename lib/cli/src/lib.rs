@@ -1,0 +1,1 @@
+//! What every tool shares: reading documents, writing results, errors, exit codes, progress, manual pages.

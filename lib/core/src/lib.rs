@@ -1,0 +1,22 @@
+//! Nouns and pure verbs of `xt`: identity, canonical JSON, manifests, validation.
+//!
+//! This crate is `no_std` on purpose: the compiler keeps clock, files, environment and hash maps out of it, so
+//! everything in it gives the same answer for the same input, everywhere.
+#![no_std]
+
+extern crate alloc;
+
+pub mod canonical;
+pub mod digest;
+pub mod fault;
+pub mod field;
+pub mod fingerprint;
+pub mod instant;
+pub mod manifest;
+pub mod name;
+pub mod number;
+pub mod order;
+pub mod random;
+pub mod relpath;
+pub mod tag;
+pub mod verb;

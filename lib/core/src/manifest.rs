@@ -1,0 +1,55 @@
+//! The documents, one file each.
+
+pub mod bundle;
+pub mod candidate;
+pub mod custody;
+pub mod dataset;
+pub mod event;
+pub mod intent;
+pub mod job;
+pub mod plan;
+pub mod replay;
+pub mod run;
+pub mod trace;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use crate::canonical::Value;
+use crate::field::Manifest;
+
+/// The JSON Schema of every document, by tag. `schemas/` holds them as files.
+pub fn schemas() -> BTreeMap<&'static str, Value> {
+    fn entry<M: Manifest>() -> (&'static str, Value) {
+        let mut schema = M::schema();
+        if let Value::Object(members) = &mut schema {
+            members.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+            members.insert("title".into(), Value::String(String::from(M::TAG)));
+        }
+        (M::TAG, schema)
+    }
+    BTreeMap::from([
+        entry::<bundle::Bundle>(),
+        entry::<candidate::Candidate>(),
+        entry::<custody::Custody>(),
+        entry::<dataset::Dataset>(),
+        entry::<event::Event>(),
+        entry::<intent::Intent>(),
+        entry::<plan::Plan>(),
+        entry::<replay::Replay>(),
+        entry::<run::Run>(),
+        entry::<trace::Trace>(),
+    ])
+}
+
+crate::record! {
+    /// A file by path and content.
+    pub struct Artifact {
+        /// Where it lies, relative to the document's folder.
+        path: crate::relpath::RelativePath,
+        /// SHA-256 of its bytes.
+        digest: crate::digest::Digest,
+        /// Its size in bytes.
+        bytes: u64,
+    }
+}

@@ -1,0 +1,87 @@
+//! `xt.bundle/1`: a frozen candidate with everything that binds it (L52–L61, L66).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::manifest::Artifact;
+use crate::manifest::run::Stack;
+use crate::tag;
+
+crate::record! {
+    /// A frozen candidate with everything that binds it.
+    pub struct Bundle as tag::BUNDLE {
+        /// What travels inside.
+        size: Size,
+        /// Fingerprint of the candidate.
+        fingerprint: Digest,
+        /// Id of the plan.
+        plan: Digest,
+        /// Id of the run record.
+        run: Digest,
+        /// Id of the dataset.
+        dataset: Digest,
+        /// Id of the custody record.
+        custody: Digest,
+        /// Id of the trace's head.
+        trace: Digest,
+        /// Digest of the base model; `null` for random initialisation.
+        base: Option<Digest>,
+        /// Every file of the bundle but this document and `SHA256SUMS`, sorted by path.
+        members: Vec<Member>,
+        /// What it runs with.
+        compatibility: Compatibility,
+    }
+}
+
+crate::words! {
+    /// What travels inside.
+    pub enum Size {
+        /// Model, lineage and evidence; data by digest only.
+        Thin "thin",
+        /// The data, too: it replays anywhere.
+        Sealed "sealed",
+    }
+}
+
+crate::record! {
+    /// A file of the bundle.
+    pub struct Member {
+        /// The file.
+        file: Artifact,
+        /// What it is.
+        role: MemberRole,
+    }
+}
+
+crate::words! {
+    /// What a file of a bundle is.
+    pub enum MemberRole {
+        /// Trained parameters.
+        Model "model",
+        /// How the model is built.
+        Configuration "configuration",
+        /// How text becomes tokens.
+        Tokenizer "tokenizer",
+        /// A document of this toolkit.
+        Manifest "manifest",
+        /// The trace's lines.
+        Trace "trace",
+        /// A member of the dataset.
+        Data "data",
+        /// A log.
+        Log "log",
+    }
+}
+
+crate::record! {
+    /// What the bundle claims to run with.
+    pub struct Compatibility {
+        /// Form of the model files, such as `huggingface/gpt2`.
+        form: String,
+        /// Numbers of the parameters.
+        precision: String,
+        /// The stack that trained it; exact replay is claimed on this one.
+        stack: Stack,
+    }
+}

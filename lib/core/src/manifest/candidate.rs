@@ -1,0 +1,399 @@
+//! `xt.candidate/1`: one training hypothesis. It declares every value that changes what is learned; the seed is not
+//! part of it (rows X22, X27, T90).
+
+use alloc::string::String;
+
+use crate::digest::Digest;
+use crate::field::Range;
+use crate::name::Name;
+use crate::number::Finite;
+use crate::tag;
+
+crate::record! {
+    /// One training hypothesis: every value that changes what is learned.
+    pub struct Candidate as tag::CANDIDATE {
+        /// What people call it; not part of its identity.
+        name: Name,
+        /// What is trained.
+        model: Model,
+        /// What it starts from.
+        base: Base,
+        /// How text becomes numbers.
+        tokenizer: Tokenizer,
+        /// What it learns from.
+        data: Data,
+        /// What is minimised.
+        objective: Objective,
+        /// How the parameters are updated.
+        optimizer: Optimizer,
+        /// How the learning rate moves.
+        schedule: Schedule,
+        /// How gradients are limited before an update.
+        clipping: Clipping,
+        /// How samples become batches and batches become steps.
+        batching: Batching,
+        /// How long training goes on.
+        length: Length,
+        /// When it stops early.
+        stops: Stops,
+        /// In which numbers it computes.
+        precision: Precision,
+        /// On what it computes, and with which arithmetic.
+        execution: Execution,
+        /// Which claim of reproducibility it makes.
+        regime: Regime,
+    }
+}
+
+crate::choice! {
+    /// What is trained.
+    pub enum Model {
+        /// A decoder-only transformer with learned positions and pre-normalisation (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
+        Gpt "gpt" {
+            /// Transformer blocks.
+            layers: u64 [Range::from(1.0).to(1024.0)],
+            /// Attention heads; the width is a multiple of them.
+            heads: u64 [Range::from(1.0).to(1024.0)],
+            /// Width of the residual stream.
+            width: u64 [Range::from(1.0).to(65536.0)],
+            /// Width of the inner layer of each block's feed-forward part.
+            inner: u64 [Range::from(1.0).to(1048576.0)],
+            /// Tokens of context.
+            context: u64 [Range::from(1.0).to(1048576.0)],
+            /// Distinct tokens.
+            vocabulary: u64 [Range::from(2.0).to(16777216.0)],
+            /// Probability of dropping an activation: embeddings, attention weights and residual branches.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// Added to the variance in layer normalisation.
+            layer_norm_epsilon: Finite [Range::above(0.0).to(1.0)],
+            /// Standard deviation of the initial weights; residual projections use it divided by the square root of twice the number of layers.
+            initializer_range: Finite [Range::above(0.0).to(10.0)],
+        },
+    }
+}
+
+crate::choice! {
+    /// What the model starts from.
+    pub enum Base {
+        /// Fresh parameters, drawn from the run's seed.
+        Random "random" {},
+    }
+}
+
+crate::choice! {
+    /// How text becomes numbers.
+    pub enum Tokenizer {
+        /// One token a byte; the vocabulary is 256.
+        Bytes "bytes" {},
+        /// A `tokenizer.json` of the Hugging Face tokenizers library.
+        HuggingFace "huggingface" {
+            /// Digest of the file, which must be in the store.
+            digest: Digest,
+        },
+    }
+}
+
+crate::record! {
+    /// What it learns from.
+    pub struct Data {
+        /// Id of the `xt.dataset/1`.
+        dataset: Digest,
+        /// Which split of it.
+        split: Name,
+        /// Order of the samples in each epoch.
+        order: Order,
+        /// Token put between members; `null` joins them without one. Samples are windows of `context` + 1 tokens, one every `context` tokens; tokens after the last whole window are not used.
+        separator: Option<u64>,
+    }
+}
+
+crate::words! {
+    /// Order of the samples in an epoch.
+    pub enum Order {
+        /// A new permutation each epoch, from the run's seed.
+        Shuffled "shuffled",
+        /// As they are, each epoch.
+        Sequential "sequential",
+    }
+}
+
+crate::choice! {
+    /// What is minimised.
+    pub enum Objective {
+        /// Mean over all predicted tokens of a step of the negative log-probability of the next token, in nats.
+        NextToken "next-token-cross-entropy" {},
+    }
+}
+
+crate::choice! {
+    /// How the parameters are updated.
+    pub enum Optimizer {
+        /// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019).
+        AdamW "adamw" {
+            /// Peak learning rate.
+            learning_rate: Finite [Range::above(0.0).to(1000.0)],
+            /// Decay of the first moment.
+            beta1: Finite [Range::from(0.0).below(1.0)],
+            /// Decay of the second moment.
+            beta2: Finite [Range::from(0.0).below(1.0)],
+            /// Added to the root of the second moment.
+            epsilon: Finite [Range::above(0.0).to(1.0)],
+            /// Decay of the weights a step, times the learning rate.
+            weight_decay: Finite [Range::from(0.0).to(10.0)],
+            /// Which parameters decay.
+            decay: Decay,
+        },
+        /// Stochastic gradient descent, with momentum as PyTorch defines it (the first buffer is the first gradient).
+        Sgd "sgd" {
+            /// Peak learning rate.
+            learning_rate: Finite [Range::above(0.0).to(1000.0)],
+            /// Momentum.
+            momentum: Finite [Range::from(0.0).below(1.0)],
+            /// Whether the momentum looks ahead (Nesterov).
+            nesterov: bool,
+            /// Weight times this is added to the gradient.
+            weight_decay: Finite [Range::from(0.0).to(10.0)],
+            /// Which parameters decay.
+            decay: Decay,
+        },
+    }
+}
+
+crate::words! {
+    /// Which parameters decay.
+    pub enum Decay {
+        /// All of them.
+        All "all",
+        /// Those of two or more dimensions: no biases, no normalisation.
+        Matrices "matrices",
+    }
+}
+
+crate::choice! {
+    /// How the learning rate moves over optimiser steps, after a linear rise over `warmup_steps` from 1/`warmup_steps` of the peak.
+    pub enum Schedule {
+        /// Stays at the peak.
+        Constant "constant" {
+            /// Steps of the rise.
+            warmup_steps: u64,
+        },
+        /// Falls in a straight line to `final_fraction` of the peak at the last step.
+        Linear "linear" {
+            /// Steps of the rise.
+            warmup_steps: u64,
+            /// Where it ends, as a fraction of the peak.
+            final_fraction: Finite [Range::from(0.0).to(1.0)],
+        },
+        /// Falls along half a cosine to `final_fraction` of the peak at the last step (Loshchilov and Hutter, "SGDR", ICLR 2017, without restarts).
+        Cosine "cosine" {
+            /// Steps of the rise.
+            warmup_steps: u64,
+            /// Where it ends, as a fraction of the peak.
+            final_fraction: Finite [Range::from(0.0).to(1.0)],
+        },
+    }
+}
+
+crate::choice! {
+    /// How gradients are limited before an update.
+    pub enum Clipping {
+        /// Not at all.
+        None "none" {},
+        /// Scaled down to this global 2-norm when above it (Pascanu, Mikolov, Bengio, ICML 2013).
+        Norm "norm" {
+            /// The largest norm.
+            maximum: Finite [Range::above(0.0)],
+        },
+    }
+}
+
+crate::record! {
+    /// How samples become micro-batches and micro-batches become optimiser steps.
+    pub struct Batching {
+        /// Samples of a micro-batch.
+        samples: u64 [Range::from(1.0).to(1048576.0)],
+        /// What becomes of the last samples of an epoch that fill no micro-batch.
+        remainder: BatchRemainder,
+        /// Micro-batches whose gradients make one optimiser step.
+        accumulation: u64 [Range::from(1.0).to(1048576.0)],
+        /// What becomes of the last micro-batches of an epoch that fill no step.
+        accumulation_remainder: AccumulationRemainder,
+    }
+}
+
+impl Copy for Batching {}
+
+crate::words! {
+    /// What becomes of the last samples of an epoch that fill no micro-batch.
+    pub enum BatchRemainder {
+        /// They are left out of this epoch.
+        Drop "drop",
+        /// They make a short micro-batch.
+        Keep "keep",
+    }
+}
+
+crate::words! {
+    /// What becomes of the last micro-batches of an epoch that fill no step.
+    pub enum AccumulationRemainder {
+        /// They make a step of their own.
+        Flush "flush",
+        /// They are left out of this epoch.
+        Drop "drop",
+        /// The next epoch fills the step up.
+        Carry "carry",
+    }
+}
+
+crate::choice! {
+    /// How long training goes on.
+    pub enum Length {
+        /// So many optimiser steps, over as many epochs as they take.
+        Steps "steps" {
+            /// Optimiser steps.
+            steps: u64 [Range::from(1.0).to(1e15)],
+        },
+        /// So many passes over the split.
+        Epochs "epochs" {
+            /// Passes.
+            epochs: u64 [Range::from(1.0).to(1e9)],
+        },
+    }
+}
+
+crate::record! {
+    /// When training stops before its length is reached.
+    pub struct Stops {
+        /// What a run does at the first step where a stage holds a non-finite value.
+        non_finite: NonFinite,
+    }
+}
+
+crate::words! {
+    /// What a run does at the first step where a stage holds a non-finite value.
+    pub enum NonFinite {
+        /// Stops at that step, before its update; such a run never freezes.
+        Hold "hold",
+        /// Goes on; the trace counts the values.
+        Record "record",
+    }
+}
+
+crate::words! {
+    /// In which numbers it computes.
+    pub enum Precision {
+        /// IEEE 754 binary32 throughout.
+        Float32 "float32",
+    }
+}
+
+crate::record! {
+    /// On what it computes, and with which arithmetic: values that change bits.
+    pub struct Execution {
+        /// The device; `cpu` is the only one so far.
+        device: Device,
+        /// Threads inside an operation.
+        threads: u64 [Range::from(1.0).to(1024.0)],
+        /// Vector instructions of the tensor library.
+        cpu_capability: CpuCapability,
+        /// Summation mode of the matrix library.
+        math_mode: MathMode,
+        /// Whether oneDNN kernels may be used.
+        onednn: bool,
+    }
+}
+
+crate::words! {
+    /// The device.
+    pub enum Device {
+        /// The processor.
+        Cpu "cpu",
+    }
+}
+
+crate::words! {
+    /// Vector instructions of the tensor library (`ATEN_CPU_CAPABILITY`).
+    pub enum CpuCapability {
+        /// None beyond the base of x86-64: the same on every machine.
+        Default "default",
+        /// AVX2.
+        Avx2 "avx2",
+        /// AVX-512.
+        Avx512 "avx512",
+    }
+}
+
+crate::words! {
+    /// Summation mode of the matrix library (`MKL_CBWR`, Intel oneMKL conditional numerical reproducibility).
+    pub enum MathMode {
+        /// The same result on every processor.
+        Compatible "compatible",
+        /// AVX2 with strict reproducibility.
+        Avx2Strict "avx2-strict",
+        /// AVX-512 with strict reproducibility.
+        Avx512Strict "avx512-strict",
+    }
+}
+
+crate::words! {
+    /// Which claim of reproducibility is made. `calibrated` and `field` stay locked until a calibration unlocks them.
+    pub enum Regime {
+        /// Restore and common future give a bitwise identical trace.
+        Exact "exact",
+    }
+}
+
+impl Optimizer {
+    /// The peak learning rate.
+    pub const fn learning_rate(&self) -> Finite {
+        match self {
+            Self::AdamW { learning_rate, .. } | Self::Sgd { learning_rate, .. } => *learning_rate,
+        }
+    }
+}
+
+impl Schedule {
+    /// Steps of the rise.
+    pub const fn warmup_steps(&self) -> u64 {
+        match self {
+            Self::Constant { warmup_steps } | Self::Linear { warmup_steps, .. } | Self::Cosine { warmup_steps, .. } => {
+                *warmup_steps
+            }
+        }
+    }
+}
+
+impl Model {
+    /// Tokens of context.
+    pub const fn context(&self) -> u64 {
+        match self {
+            Self::Gpt { context, .. } => *context,
+        }
+    }
+
+    /// Distinct tokens.
+    pub const fn vocabulary(&self) -> u64 {
+        match self {
+            Self::Gpt { vocabulary, .. } => *vocabulary,
+        }
+    }
+}
+
+/// Texts for messages about tokenizers.
+impl Tokenizer {
+    /// Digest of the tokenizer file, if there is one.
+    pub const fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Bytes {} => None,
+            Self::HuggingFace { digest } => Some(*digest),
+        }
+    }
+
+    /// In words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Bytes {} => "bytes".into(),
+            Self::HuggingFace { digest } => alloc::format!("tokenizer.json {digest}"),
+        }
+    }
+}

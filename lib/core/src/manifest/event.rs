@@ -1,0 +1,28 @@
+//! `xt.event/1`: one entry of the event log (T95, X15–X17).
+
+use crate::canonical::Value;
+use crate::instant::Instant;
+use crate::name::Name;
+use crate::tag;
+
+crate::record! {
+    /// One entry of the event log.
+    pub struct Event as tag::EVENT {
+        /// Its place in the log, from 1; the log has no gaps.
+        sequence: u64,
+        /// When it was written, by the writer's clock. Order is by sequence, never by this.
+        at: Instant,
+        /// What it is about.
+        subject: Name,
+        /// Level of the subject, such as `attempt`.
+        level: Name,
+        /// What happened, such as `attempt.running`.
+        kind: Name,
+        /// State before; `null` when the subject was new.
+        before: Option<Name>,
+        /// State after; `null` when no state changed.
+        after: Option<Name>,
+        /// Everything else.
+        payload: Value,
+    }
+}

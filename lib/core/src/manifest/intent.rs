@@ -1,0 +1,102 @@
+//! `xt.intent/1`: what a run may use, and the isolation asked for (L14, L22–L32).
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::field::Range;
+use crate::name::Name;
+use crate::tag;
+
+crate::record! {
+    /// What a run may use: the resource envelope and the isolation asked for.
+    pub struct Intent as tag::INTENT {
+        /// Who asks.
+        principal: Name,
+        /// What for; for people.
+        purpose: String,
+        /// The resource envelope.
+        resources: Resources,
+        /// The isolation asked for.
+        isolation: Isolation,
+    }
+}
+
+crate::record! {
+    /// The resource envelope.
+    pub struct Resources {
+        /// Processor cores.
+        cores: u64 [Range::from(1.0).to(4096.0)],
+        /// Memory in bytes.
+        memory_bytes: u64 [Range::from(1048576.0).to(1e15)],
+        /// Accelerators by name; none so far.
+        accelerators: Vec<Name>,
+        /// Bytes of outputs.
+        storage_bytes: u64 [Range::from(1048576.0).to(1e15)],
+        /// Wall-clock seconds.
+        duration_seconds: u64 [Range::from(1.0).to(1e9)],
+        /// Bytes of standard output and standard error kept, each.
+        log_bytes: u64 [Range::from(0.0).to(1e12)],
+        /// Work that may not run at the same time shares a domain.
+        conflict_domains: Vec<Name>,
+    }
+}
+
+crate::record! {
+    /// The isolation asked for.
+    pub struct Isolation {
+        /// Which set of controls.
+        profile: Profile,
+        /// Per control, whether a run without it may start. Controls not named are `required`.
+        floor: BTreeMap<String, Floor>,
+    }
+}
+
+crate::words! {
+    /// Which set of controls.
+    pub enum Profile {
+        /// Namespaces, landlock, system-call filter and limits.
+        Full "full",
+        /// Landlock, system-call filter and limits, for hosts that grant no namespaces.
+        InContainer "in-container",
+        /// Limits only. The record says so.
+        None "none",
+    }
+}
+
+crate::words! {
+    /// Whether a run may start without a control.
+    pub enum Floor {
+        /// It may not.
+        Required "required",
+        /// It may, and the record says so.
+        Preferred "preferred",
+    }
+}
+
+impl Intent {
+    /// The envelope of a plan that was compiled without an intent: one core, 4 GiB, one hour, full isolation. Memory and
+    /// process counts need a control group, which not every host grants, so these two are preferred.
+    pub fn default_for(cores: u64) -> Self {
+        let name = |text: &str| Name::new(text).unwrap_or_else(|| unreachable!("a literal identifier"));
+        Self {
+            principal: name("operator"),
+            purpose: String::from("none stated"),
+            resources: Resources {
+                cores,
+                memory_bytes: 4 << 30,
+                accelerators: Vec::new(),
+                storage_bytes: 1 << 30,
+                duration_seconds: 3600,
+                log_bytes: 4 << 20,
+                conflict_domains: Vec::new(),
+            },
+            isolation: Isolation {
+                profile: Profile::Full,
+                floor: [("limit.memory", Floor::Preferred), ("limit.processes", Floor::Preferred)]
+                    .map(|(control, floor)| (String::from(control), floor))
+                    .into(),
+            },
+        }
+    }
+}

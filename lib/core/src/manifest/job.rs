@@ -1,0 +1,92 @@
+//! What the worker is asked to do, and what it says while doing it. Neither is stored as a document: a job arrives on
+//! a descriptor, messages leave on another, one line each.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::field::Range;
+use crate::manifest::candidate::{Execution, Model, Tokenizer};
+use crate::manifest::plan::Plan;
+use crate::manifest::trace::Step;
+use crate::number::Finite;
+
+crate::choice! {
+    /// What the worker is asked to do. Inputs lie in `XT_INPUTS`, each named by the 64 digits of its digest; outputs go to `XT_OUTPUTS`.
+    pub enum Job {
+        /// Train by a plan.
+        Train "train" {
+            /// The plan.
+            plan: Plan,
+            /// Stop after this step, for a partial replay; `null` takes all.
+            to_step: Option<u64>,
+        },
+        /// Write text with a trained model.
+        Sample "sample" {
+            /// The model.
+            model: Model,
+            /// Digest of `model.safetensors`.
+            weights: Digest,
+            /// Its tokenizer.
+            tokenizer: Tokenizer,
+            /// On what, and with which arithmetic.
+            execution: Execution,
+            /// What to go on from.
+            prompt: String,
+            /// Tokens to write.
+            tokens: u64 [Range::from(1.0).to(1e6)],
+            /// Divides the logits; 0 always takes the likeliest token.
+            temperature: Finite [Range::from(0.0).to(100.0)],
+            /// Seed of the draws.
+            seed: u64,
+        },
+    }
+}
+
+crate::choice! {
+    /// What the worker says.
+    pub enum Message {
+        /// It has read its job and loaded its inputs.
+        Ready "ready" {
+            /// Samples it found in one epoch; must agree with the plan.
+            samples_per_epoch: u64,
+            /// Trainable parameters.
+            parameters: u64,
+            /// Vector instructions in use, as the tensor library reports them.
+            cpu_capability: String,
+            /// Threads in use.
+            threads: u64,
+        },
+        /// A step is done; the line of the trace.
+        Step "step" {
+            /// The line.
+            line: Step,
+            /// Nanoseconds the step took; no part of the trace.
+            nanoseconds: u64,
+        },
+        /// A stop condition holds the run at this step.
+        Held "held" {
+            /// The step.
+            step: u64,
+            /// Why.
+            reason: String,
+        },
+        /// A stretch of sampled text.
+        Text "text" {
+            /// The text.
+            text: String,
+        },
+        /// All is done and written.
+        Completed "completed" {
+            /// Steps taken.
+            steps: u64,
+            /// Files written, relative to the output folder.
+            outputs: Vec<String>,
+        },
+        /// It cannot go on.
+        Failed "failed" {
+            /// Why.
+            reason: String,
+        },
+    }
+}

@@ -1,0 +1,85 @@
+//! `xt.plan/1`: the resolved whole. Everything that a run will do is in it, and nothing else may enter the run.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::manifest::candidate::Candidate;
+use crate::manifest::dataset::Dataset;
+use crate::manifest::intent::Intent;
+use crate::tag;
+
+crate::record! {
+    /// The resolved whole: what exactly will run.
+    pub struct Plan as tag::PLAN {
+        /// What the run is for.
+        mode: Mode,
+        /// The hypothesis.
+        candidate: Candidate,
+        /// Its versioned fingerprint: seed, names and orchestration do not enter it.
+        fingerprint: Digest,
+        /// Seed of the run; all randomness derives from it.
+        seed: u64,
+        /// The admitted data.
+        dataset: Dataset,
+        /// Every file that the trainer may read, sorted by digest.
+        inputs: Vec<Input>,
+        /// What the run will count.
+        work: Work,
+        /// What it may use.
+        intent: Intent,
+        /// The whole environment of the trainer; nothing is inherited.
+        environment: BTreeMap<String, String>,
+        /// Digest of the request: two plans with the same one ask for the same side effect (X33, X87).
+        request: Digest,
+    }
+}
+
+crate::words! {
+    /// What a run is for (T30–T33).
+    pub enum Mode {
+        /// The live trajectory.
+        Mainline "mainline",
+        /// An earlier trajectory, reproduced.
+        Replay "replay",
+    }
+}
+
+crate::record! {
+    /// A file that the trainer may read.
+    pub struct Input {
+        /// SHA-256 of its bytes; also its name in the trainer's input folder (64 hexadecimal digits).
+        digest: Digest,
+        /// Its size in bytes.
+        bytes: u64,
+        /// What it is.
+        role: Role,
+    }
+}
+
+crate::words! {
+    /// What an input is.
+    pub enum Role {
+        /// A member of the dataset.
+        Data "data",
+        /// A tokenizer file.
+        Tokenizer "tokenizer",
+        /// Trained parameters, for sampling.
+        Model "model",
+    }
+}
+
+crate::record! {
+    /// What a run will count.
+    pub struct Work {
+        /// Tokens of the split, separators included.
+        tokens: u64,
+        /// Samples of one epoch.
+        samples_per_epoch: u64,
+        /// Micro-batches of one epoch.
+        micro_batches_per_epoch: u64,
+        /// Optimiser steps of the whole run.
+        steps: u64,
+    }
+}

@@ -1,0 +1,204 @@
+//! `xt.run/1`: what ran, on what, and how it ended (L38–L51). One attempt, one record; a retry is another record.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::instant::Instant;
+use crate::manifest::Artifact;
+use crate::manifest::candidate::{Precision, Regime};
+use crate::manifest::intent::{Intent, Profile};
+use crate::manifest::plan::{Input, Mode};
+use crate::name::Name;
+use crate::tag;
+
+crate::record! {
+    /// What ran, on what, and how it ended.
+    pub struct Run as tag::RUN {
+        /// This attempt; never used twice.
+        attempt: Name,
+        /// Operation that asked for it.
+        operation: Name,
+        /// Id of the plan.
+        plan: Digest,
+        /// Request digest of the plan.
+        request: Digest,
+        /// Fingerprint of the candidate.
+        fingerprint: Digest,
+        /// Mode of the plan.
+        mode: Mode,
+        /// Regime of the candidate.
+        regime: Regime,
+        /// Precision of the candidate.
+        precision: Precision,
+        /// Generator of all randomness.
+        generator: String,
+        /// Seed of the run.
+        seed: u64,
+        /// Id of the dataset.
+        dataset: Digest,
+        /// Every file the trainer could read.
+        inputs: Vec<Input>,
+        /// What it ran on.
+        stack: Stack,
+        /// The whole environment of the trainer.
+        environment: BTreeMap<String, String>,
+        /// What it was allowed to use.
+        intent: Intent,
+        /// Isolation profile in force.
+        isolation: Profile,
+        /// Id of the custody record; `null` when the trainer never started.
+        custody: Option<Digest>,
+        /// How it ended.
+        status: Status,
+        /// Why, in words.
+        cause: String,
+        /// How the trainer's process ended.
+        exit: ProcessExit,
+        /// What it did.
+        progress: Progress,
+        /// Its trace; `null` when there is no whole line.
+        trace: Option<TraceReference>,
+        /// Files of a succeeded run, sorted by path.
+        artifacts: Vec<Artifact>,
+        /// Files of any other run, kept apart for diagnosis, sorted by path.
+        quarantined: Vec<Artifact>,
+        /// Standard output and standard error.
+        logs: Logs,
+        /// When it was started.
+        started: Instant,
+        /// When it ended.
+        finished: Instant,
+        /// Figures that differ between two runs of one plan.
+        observed: Observed,
+    }
+}
+
+crate::record! {
+    /// Identity of the execution stack (T77): exactness is claimed within one.
+    pub struct Stack {
+        /// Digest of the worker program.
+        worker: Digest,
+        /// Version of the worker.
+        version: String,
+        /// Every library the worker loads, sorted by path.
+        libraries: Vec<Library>,
+        /// Processor model.
+        processor: String,
+        /// Digest of the processor's feature list.
+        processor_features: Digest,
+        /// Operating system and architecture.
+        system: String,
+    }
+}
+
+crate::record! {
+    /// A library that the worker loads.
+    pub struct Library {
+        /// File name.
+        name: String,
+        /// SHA-256 of its bytes.
+        digest: Digest,
+    }
+}
+
+crate::words! {
+    /// How a run ended.
+    pub enum Status {
+        /// Completion was reported and the exit was clean, and both agree with the plan.
+        Succeeded "succeeded",
+        /// The trainer failed.
+        Failed "failed",
+        /// Someone asked it to stop.
+        Cancelled "cancelled",
+        /// A budget ran out.
+        Exhausted "exhausted",
+        /// A stop condition held it: a non-finite stage.
+        Held "held",
+        /// The trainer never started.
+        NotStarted "not-started",
+        /// Nobody saw how it ended.
+        Lost "lost",
+    }
+}
+
+crate::record! {
+    /// How a process ended.
+    pub struct ProcessExit {
+        /// Exit code, when it exited.
+        code: Option<u64>,
+        /// Signal, when a signal ended it.
+        signal: Option<u64>,
+    }
+}
+
+crate::record! {
+    /// What a run did.
+    pub struct Progress {
+        /// Steps the plan asks for.
+        planned: u64,
+        /// Steps taken.
+        steps: u64,
+        /// Updates made.
+        updates: u64,
+        /// Updates left out.
+        skipped: u64,
+        /// Whether the trainer reported completion.
+        completed: bool,
+    }
+}
+
+crate::record! {
+    /// A trace by content.
+    pub struct TraceReference {
+        /// Digest of `steps.jsonl`.
+        digest: Digest,
+        /// Number of lines.
+        steps: u64,
+        /// `chain` of the last line.
+        chain: Digest,
+    }
+}
+
+crate::record! {
+    /// Standard output and standard error of the trainer.
+    pub struct Logs {
+        /// Standard output.
+        stdout: Log,
+        /// Standard error.
+        stderr: Log,
+    }
+}
+
+crate::record! {
+    /// One captured stream.
+    pub struct Log {
+        /// Digest of the bytes kept.
+        digest: Digest,
+        /// Bytes kept.
+        bytes: u64,
+        /// Bytes beyond the cap, dropped.
+        dropped: u64,
+    }
+}
+
+crate::record! {
+    /// Figures that differ between two runs of one plan; `null` means not observed.
+    pub struct Observed {
+        /// Wall-clock nanoseconds from start to end, by the monotonic clock.
+        wall_nanoseconds: u64,
+        /// Processor nanoseconds, user and system.
+        cpu_nanoseconds: Option<u64>,
+        /// Largest resident size in bytes.
+        peak_memory_bytes: Option<u64>,
+        /// Processes of the run that were still alive at its end and were killed.
+        survivors_killed: Option<u64>,
+        /// Kernel kills for lack of memory.
+        out_of_memory_kills: Option<u64>,
+        /// Forks refused by the process limit.
+        process_limit_hits: Option<u64>,
+        /// System calls refused and seen by the supervisor.
+        denied_calls: Option<u64>,
+    }
+}

@@ -1,0 +1,34 @@
+//! The kinds of document and their versions. A new field means a new version beside the old one.
+
+macro_rules! tags {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal;)*) => {
+        $($(#[doc = $doc])* pub const $name: &str = $text;)*
+        /// Every kind of document that this version reads or writes.
+        pub const ALL: &[&str] = &[$($text),*];
+    };
+}
+
+tags! {
+    /// One training hypothesis: every value that changes what is learned.
+    CANDIDATE = "xt.candidate/1";
+    /// Admitted data: members and exclusions by digest.
+    DATASET = "xt.dataset/1";
+    /// What a run may use: the resource envelope and the isolation asked for.
+    INTENT = "xt.intent/1";
+    /// The resolved whole: what exactly will run.
+    PLAN = "xt.plan/1";
+    /// What ran, on what, and how it ended.
+    RUN = "xt.run/1";
+    /// Each isolation control: asked, mechanism, state, proof.
+    CUSTODY = "xt.custody/1";
+    /// Head of a trace of steps.
+    TRACE = "xt.trace/1";
+    /// A frozen candidate with everything that binds it.
+    BUNDLE = "xt.bundle/1";
+    /// The outcome of a replay.
+    REPLAY = "xt.replay/1";
+    /// One entry of the event log.
+    EVENT = "xt.event/1";
+    /// Every reason why an input was refused.
+    REFUSAL = "xt.refusal/1";
+}

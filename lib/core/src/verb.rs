@@ -1,0 +1,5 @@
+//! What can be done with the documents: pure functions, one file each.
+
+pub mod compare;
+pub mod compile;
+pub mod settle;

@@ -1,0 +1,1 @@
+//! What happened: states, events, operations and leases in SQLite.

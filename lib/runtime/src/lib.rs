@@ -1,0 +1,1 @@
+//! Launch, observe, cancel: how a plan becomes a supervised workload.

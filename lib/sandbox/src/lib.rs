@@ -1,0 +1,1 @@
+//! Isolation of the trainer, and the evidence for it.

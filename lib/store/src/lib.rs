@@ -1,0 +1,1 @@
+//! Content-addressed directory store: packs, refs, leases, archives, quarantine.

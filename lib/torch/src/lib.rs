@@ -1,0 +1,1 @@
+//! A C++ shim over libtorch for what tch does not expose.

@@ -1,0 +1,1 @@
+//! Models, data order, optimisers, schedules, trace: what the worker computes.

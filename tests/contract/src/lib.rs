@@ -1,0 +1,1 @@
+//! Holds schemas/ against the Rust types.
