@@ -48,6 +48,8 @@ crate::choice! {
     pub enum Message {
         /// It has read its job and loaded its inputs.
         Ready "ready" {
+            /// Version of the worker.
+            version: String,
             /// Samples it found in one epoch; must agree with the plan.
             samples_per_epoch: u64,
             /// Trainable parameters.

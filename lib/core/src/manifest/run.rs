@@ -26,7 +26,7 @@ crate::record! {
         request: Digest,
         /// Fingerprint of the candidate.
         fingerprint: Digest,
-        /// Mode of the plan.
+        /// What the run was for. A replay runs the plan of the earlier run, so this may differ from the plan's mode.
         mode: Mode,
         /// Regime of the candidate.
         regime: Regime,
@@ -40,8 +40,8 @@ crate::record! {
         dataset: Digest,
         /// Every file the trainer could read.
         inputs: Vec<Input>,
-        /// What it ran on.
-        stack: Stack,
+        /// What it ran on; `null` when the worker could not be read.
+        stack: Option<Stack>,
         /// The whole environment of the trainer.
         environment: BTreeMap<String, String>,
         /// What it was allowed to use.
@@ -80,9 +80,9 @@ crate::record! {
     pub struct Stack {
         /// Digest of the worker program.
         worker: Digest,
-        /// Version of the worker.
-        version: String,
-        /// Every library the worker loads, sorted by path.
+        /// What the worker said about itself; `null` when it was never ready.
+        reported: Option<Reported>,
+        /// Every library the worker loads, sorted by name.
         libraries: Vec<Library>,
         /// Processor model.
         processor: String,
@@ -90,6 +90,22 @@ crate::record! {
         processor_features: Digest,
         /// Operating system and architecture.
         system: String,
+    }
+}
+
+crate::record! {
+    /// What the worker says about itself when it is ready.
+    pub struct Reported {
+        /// Version of the worker.
+        version: String,
+        /// Vector instructions in use, as the tensor library reports them.
+        cpu_capability: String,
+        /// Threads in use.
+        threads: u64,
+        /// Trainable parameters.
+        parameters: u64,
+        /// Samples it found in one epoch.
+        samples_per_epoch: u64,
     }
 }
 
@@ -136,7 +152,7 @@ crate::record! {
 crate::record! {
     /// What a run did.
     pub struct Progress {
-        /// Steps the plan asks for.
+        /// Steps asked for: those of the plan, or fewer for a partial replay.
         planned: u64,
         /// Steps taken.
         steps: u64,
