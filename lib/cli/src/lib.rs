@@ -1,1 +1,60 @@
-//! What every tool shares: reading documents, writing results, errors, exit codes, progress, manual pages.
+//! What every tool shares: one shape of `main`, reading documents, writing results, errors, exit codes, progress and
+//! manual pages.
+//!
+//! A tool declares its flags as a clap struct with [`Common`] flattened into it, implements [`Tool`], and hands its
+//! body to [`main`]. The body returns an [`Exit`] or an [`Error`]; everything that can be said about either is said here.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod common;
+mod error;
+mod generate;
+mod input;
+mod output;
+mod progress;
+mod report;
+
+pub use common::{Common, ErrorFormat, ProgressMode};
+pub use error::{CliError, Error};
+pub use generate::Manual;
+pub use input::{Document, Lookup, Source, read_bytes, read_documents, read_one};
+pub use output::Output;
+pub use progress::Progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use xt_core::fault::Exit;
+
+/// A command-line tool of this project.
+pub trait Tool: Parser {
+    /// What its manual page says beyond its flags.
+    const MANUAL: Manual;
+
+    /// The flags that all tools share.
+    fn common(&self) -> &Common;
+}
+
+/// Runs a tool: parses the command line, runs `body`, reports, and exits by the table.
+pub fn main<T: Tool>(body: impl FnOnce(T) -> Result<Exit, Error>) -> ExitCode {
+    let name = T::command().get_name().to_string();
+    let exit = match T::try_parse() {
+        Ok(tool) if tool.common().generate.is_some() => generate::generate::<T>(&tool),
+        Ok(tool) => {
+            let common = tool.common().clone();
+            body(tool).unwrap_or_else(|error| report::report(&name, &common, &error))
+        }
+        Err(error) => usage(&error),
+    };
+    ExitCode::from(exit.code())
+}
+
+/// Help and version are answers; everything else is a wrong command line. Help that cannot be written is a failure.
+fn usage(error: &clap::Error) -> Exit {
+    let printed = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if printed.is_err() => Exit::System,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Yes,
+        _ => Exit::Usage,
+    }
+}

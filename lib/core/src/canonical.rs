@@ -202,8 +202,8 @@ fn write_string(text: &str, out: &mut String) {
             other => {
                 let mut units = [0; 2];
                 for unit in other.encode_utf16(&mut units) {
-                    // Writing to a String cannot fail.
-                    let _: core::fmt::Result = write!(out, "\\u{unit:04x}");
+                    // A String takes everything.
+                    drop(write!(out, "\\u{unit:04x}"));
                 }
             }
         }
@@ -221,6 +221,15 @@ pub struct ParseError {
     pub column: usize,
     /// What is wrong.
     pub problem: Problem,
+}
+
+impl ParseError {
+    /// The fault right after `before`.
+    fn after(before: &[u8], problem: Problem) -> Self {
+        let last_line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = before.split(|byte| *byte == b'\n').count();
+        Self { line, column: last_line.len() + 1, problem }
+    }
 }
 
 /// What is wrong with a JSON text.
@@ -313,20 +322,12 @@ impl<'a> Reader<'a> {
         }
         match core::str::from_utf8(bytes) {
             Ok(text) => Ok(Self { text, at: 0, depth: 0 }),
-            Err(error) => {
-                let good = &bytes[..error.valid_up_to()];
-                let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let column = good.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-                Err(ParseError { line, column, problem: Problem::NotUtf8 })
-            }
+            Err(error) => Err(ParseError::after(&bytes[..error.valid_up_to()], Problem::NotUtf8)),
         }
     }
 
     fn error(&self, problem: Problem) -> ParseError {
-        let before = &self.text.as_bytes()[..self.at.min(self.text.len())];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-        ParseError { line, column, problem }
+        ParseError::after(&self.text.as_bytes()[..self.at.min(self.text.len())], problem)
     }
 
     fn peek(&self) -> Option<u8> {
@@ -502,23 +503,22 @@ impl<'a> Reader<'a> {
             units[1] = self.unit()?;
             count = 2;
         }
-        match char::decode_utf16(units[..count].iter().copied()).next() {
-            Some(Ok(character)) => Ok(character),
-            _ => {
-                self.at = start;
-                Err(self.error(Problem::LoneSurrogate(first)))
-            }
+        if let Some(Ok(character)) = char::decode_utf16(units[..count].iter().copied()).next() {
+            return Ok(character);
         }
+        self.at = start;
+        Err(self.error(Problem::LoneSurrogate(first)))
     }
 
     /// Four hexadecimal digits after the `u` this stands on.
     fn unit(&mut self) -> Result<u16, ParseError> {
         self.at += 1;
-        let digits = self.text.as_bytes().get(self.at..self.at + 4);
-        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let Some(digits) = digits else { return Err(self.unexpected("four hexadecimal digits")) };
+        let digits = self.text.get(self.at..self.at + 4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some(unit) = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()) else {
+            return Err(self.unexpected("four hexadecimal digits"));
+        };
         self.at += 4;
-        Ok(digits.iter().fold(0, |unit, digit| unit << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u16))
+        Ok(unit)
     }
 
     fn digits(&mut self) -> usize {

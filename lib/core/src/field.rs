@@ -199,7 +199,7 @@ pub fn head(value: &Value, tag: &str, at: &str, faults: &mut Faults) -> bool {
 }
 
 /// Schema of an object with these properties, all required, `id` optional for documents.
-pub fn object_schema(doc: &str, tag: Option<&str>, properties: Vec<(&str, Value)>) -> Value {
+pub fn object_schema(doc: &str, tag: Option<&str>, properties: &[(&str, Value)]) -> Value {
     let mut required: Vec<&str> = properties.iter().map(|(key, _)| *key).collect();
     let mut all: BTreeMap<String, Value> = properties.iter().map(|(k, v)| ((*k).to_string(), v.clone())).collect();
     if let Some(tag) = tag {
@@ -540,10 +540,10 @@ macro_rules! record {
             }
 
             fn schema() -> $crate::canonical::Value {
-                let properties = ::alloc::vec![$((stringify!($field), $crate::field::described(
+                let properties = [$((stringify!($field), $crate::field::described(
                     $crate::record!(@schema $type $(, $range)?), concat!($($field_doc,)* "").trim())),)*];
                 $crate::field::object_schema(
-                    concat!($($doc,)* "").trim(), $crate::record!(@tag $($tag)?), properties)
+                    concat!($($doc,)* "").trim(), $crate::record!(@tag $($tag)?), &properties)
             }
         }
 
@@ -624,7 +624,7 @@ macro_rules! choice {
 
             fn schema() -> $crate::canonical::Value {
                 let options = ::alloc::vec![$($crate::field::object_schema(
-                    concat!($($variant_doc,)* "").trim(), None, ::alloc::vec![
+                    concat!($($variant_doc,)* "").trim(), None, &[
                         ("kind", $crate::field::object([("const", $word.into())])),
                         $((stringify!($field), $crate::field::described(
                             $crate::record!(@schema $type $(, $range)?), concat!($($field_doc,)* "").trim())),)*

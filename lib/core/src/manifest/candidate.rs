@@ -55,13 +55,13 @@ crate::choice! {
             /// Attention heads; the width is a multiple of them.
             heads: u64 [Range::from(1.0).to(1024.0)],
             /// Width of the residual stream.
-            width: u64 [Range::from(1.0).to(65536.0)],
+            width: u64 [Range::from(1.0).to(65_536.0)],
             /// Width of the inner layer of each block's feed-forward part.
-            inner: u64 [Range::from(1.0).to(1048576.0)],
+            inner: u64 [Range::from(1.0).to(1_048_576.0)],
             /// Tokens of context.
-            context: u64 [Range::from(1.0).to(1048576.0)],
+            context: u64 [Range::from(1.0).to(1_048_576.0)],
             /// Distinct tokens.
-            vocabulary: u64 [Range::from(2.0).to(16777216.0)],
+            vocabulary: u64 [Range::from(2.0).to(16_777_216.0)],
             /// Probability of dropping an activation: embeddings, attention weights and residual branches.
             dropout: Finite [Range::from(0.0).below(1.0)],
             /// Added to the variance in layer normalisation.
@@ -211,11 +211,11 @@ crate::record! {
     /// How samples become micro-batches and micro-batches become optimiser steps.
     pub struct Batching {
         /// Samples of a micro-batch.
-        samples: u64 [Range::from(1.0).to(1048576.0)],
+        samples: u64 [Range::from(1.0).to(1_048_576.0)],
         /// What becomes of the last samples of an epoch that fill no micro-batch.
         remainder: BatchRemainder,
         /// Micro-batches whose gradients make one optimiser step.
-        accumulation: u64 [Range::from(1.0).to(1048576.0)],
+        accumulation: u64 [Range::from(1.0).to(1_048_576.0)],
         /// What becomes of the last micro-batches of an epoch that fill no step.
         accumulation_remainder: AccumulationRemainder,
     }

@@ -28,11 +28,11 @@ crate::record! {
         /// Processor cores.
         cores: u64 [Range::from(1.0).to(4096.0)],
         /// Memory in bytes.
-        memory_bytes: u64 [Range::from(1048576.0).to(1e15)],
+        memory_bytes: u64 [Range::from(1_048_576.0).to(1e15)],
         /// Accelerators by name; none so far.
         accelerators: Vec<Name>,
         /// Bytes of outputs.
-        storage_bytes: u64 [Range::from(1048576.0).to(1e15)],
+        storage_bytes: u64 [Range::from(1_048_576.0).to(1e15)],
         /// Wall-clock seconds.
         duration_seconds: u64 [Range::from(1.0).to(1e9)],
         /// Bytes of standard output and standard error kept, each.

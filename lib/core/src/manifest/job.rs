@@ -1,6 +1,7 @@
 //! What the worker is asked to do, and what it says while doing it. Neither is stored as a document: a job arrives on
 //! a descriptor, messages leave on another, one line each.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -17,7 +18,7 @@ crate::choice! {
         /// Train by a plan.
         Train "train" {
             /// The plan.
-            plan: Plan,
+            plan: Box<Plan>,
             /// Stop after this step, for a partial replay; `null` takes all.
             to_step: Option<u64>,
         },
@@ -62,7 +63,7 @@ crate::choice! {
         /// A step is done; the line of the trace.
         Step "step" {
             /// The line.
-            line: Step,
+            line: Box<Step>,
             /// Nanoseconds the step took; no part of the trace.
             nanoseconds: u64,
         },

@@ -1,0 +1,102 @@
+//! The error every tool ends with.
+
+use std::io;
+use std::path::PathBuf;
+
+use xt_core::canonical::ParseError;
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure};
+
+/// Any failure of any crate, ready to be reported.
+#[derive(Debug)]
+pub struct Error(pub Box<dyn Failure>);
+
+impl<E: Failure + 'static> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+/// Failures of reading arguments and documents and of writing results.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A file or stream cannot be read.
+    #[error("cannot read {name}: {source}")]
+    Read {
+        /// What was read.
+        name: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A result cannot be written.
+    #[error("cannot write {name}: {source}")]
+    Write {
+        /// What was written.
+        name: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A text is not strict JSON.
+    #[error("{name}: {source}")]
+    Parse {
+        /// Where the text came from.
+        name: String,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+    /// There is no document where at least one is due.
+    #[error("{0} holds no document")]
+    NoDocument(String),
+    /// There are several documents where one is due.
+    #[error("{name} holds {count} documents where one is due")]
+    Several {
+        /// Where they came from.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// A digest was given, but nothing with it is known.
+    #[error("{0} is not in the store")]
+    Unknown(Digest),
+    /// No time.
+    #[error("{0:?} is no time; write 2026-11-29T12:00:00Z or seconds since 1970")]
+    Time(String),
+    /// Something given on the command line cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The output has no folder or name to rename into.
+    #[error("cannot write to {}: it names no file", .0.display())]
+    NoFile(PathBuf),
+}
+
+impl Failure for CliError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Read { .. } | Self::Write { .. } | Self::NoFile(_) => Exit::System,
+            Self::Parse { .. } | Self::NoDocument(_) | Self::Several { .. } => Exit::Refused,
+            Self::Unknown(_) => Exit::Store,
+            Self::Time(_) | Self::Usage(_) => Exit::Usage,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "system.read",
+            Self::Write { .. } => "system.write",
+            Self::NoFile(_) => "system.no-file",
+            Self::Parse { .. } => "input.json",
+            Self::NoDocument(_) => "input.empty",
+            Self::Several { .. } => "input.several",
+            Self::Unknown(_) => "store.missing",
+            Self::Time(_) | Self::Usage(_) => "usage",
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::NoDocument(_) => vec!["an earlier command of the pipeline may have failed".into()],
+            Self::Unknown(_) => vec!["--store DIR or XT_STORE says which store is meant; xt-store ls lists it".into()],
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Manual pages and completion scripts, from the same declarations as `--help`.
+
+use std::io;
+
+use clap::{Command, ValueEnum};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use xt_core::fault::Exit;
+
+use crate::Tool;
+use crate::output::Output;
+
+/// What a manual page says beyond flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Manual {
+    /// What the tool reads.
+    pub input: &'static str,
+    /// What it writes.
+    pub output: &'static str,
+    /// Files it touches, each with what it is.
+    pub files: &'static [(&'static str, &'static str)],
+    /// Command lines, each with what it does.
+    pub examples: &'static [(&'static str, &'static str)],
+    /// Exit codes it can end with.
+    pub exits: &'static [Exit],
+    /// Other pages, such as `xt-run(1)`.
+    pub see_also: &'static [&'static str],
+}
+
+/// What can be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Page {
+    /// Manual page
+    Man,
+    /// Completion script for bash
+    Bash,
+    /// Completion script for zsh
+    Zsh,
+    /// Completion script for fish
+    Fish,
+}
+
+/// Prints what was asked for.
+pub(crate) fn generate<T: Tool>(tool: &T) -> Exit {
+    let mut command = T::command();
+    let mut bytes = Vec::new();
+    let shell = match tool.common().generate {
+        Some(Page::Bash) => Some(Shell::Bash),
+        Some(Page::Zsh) => Some(Shell::Zsh),
+        Some(Page::Fish) => Some(Shell::Fish),
+        Some(Page::Man) | None => None,
+    };
+    let rendered = match shell {
+        Some(shell) => {
+            let name = command.get_name().to_string();
+            clap_complete::generate(shell, &mut command, name, &mut bytes);
+            Ok(())
+        }
+        None => page(command, &T::MANUAL, &mut bytes),
+    };
+    let written = rendered.is_ok() && Output::new(None).and_then(|mut output| output.bytes(&bytes)).is_ok();
+    if written { Exit::Yes } else { Exit::System }
+}
+
+fn page(command: Command, manual: &Manual, out: &mut Vec<u8>) -> io::Result<()> {
+    // A fixed date keeps the page the same from one build to the next.
+    let version = command.get_version().unwrap_or_default().to_string();
+    let name = command.get_name().to_string();
+    let subcommands: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
+    let man = Man::new(command)
+        .title(name.to_uppercase())
+        .section("1")
+        .date("")
+        .source(format!("xt {version}"))
+        .manual("xt manual");
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    man.render_synopsis_section(out)?;
+    man.render_description_section(out)?;
+    man.render_options_section(out)?;
+    for sub in subcommands {
+        subcommand(&sub, out)?;
+    }
+    text("INPUT", manual.input, out)?;
+    text("OUTPUT", manual.output, out)?;
+    let mut exits = manual.exits.to_vec();
+    exits.sort_unstable();
+    let codes: Vec<(String, &str)> = exits.iter().map(|exit| (exit.code().to_string(), exit.meaning())).collect();
+    list("EXIT STATUS", codes.iter().map(|(code, meaning)| (code.as_str(), *meaning)), out)?;
+    list("FILES", manual.files.iter().copied(), out)?;
+    list("EXAMPLES", manual.examples.iter().copied(), out)?;
+    text("SEE ALSO", &manual.see_also.join(", "), out)
+}
+
+/// A subcommand with its own flags, as a section of the one page.
+fn subcommand(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [command.get_name().to_uppercase().as_str()]);
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    roff.text([roman(about)]);
+    for argument in command.get_arguments().filter(|a| !a.is_hide_set() && !a.is_global_set()) {
+        if argument.get_id() == "help" || argument.get_id() == "version" {
+            continue;
+        }
+        roff.control("TP", []);
+        roff.text([bold(argument.to_string())]);
+        let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+        roff.text([roman(help)]);
+    }
+    roff.to_writer(out)
+}
+
+fn text(title: &str, body: &str, out: &mut Vec<u8>) -> io::Result<()> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    roff.text([roman(body)]);
+    roff.to_writer(out)
+}
+
+fn list<'a>(title: &str, items: impl Iterator<Item = (&'a str, &'a str)>, out: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    let mut any = false;
+    for (term, meaning) in items {
+        any = true;
+        roff.control("TP", []);
+        roff.text([bold(term)]);
+        roff.text([roman(meaning)]);
+    }
+    if any { roff.to_writer(out) } else { Ok(()) }
+}

@@ -1,0 +1,125 @@
+//! Reading documents: from files, from standard input, or by digest from the store.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use xt_core::canonical::{self, Value};
+use xt_core::digest::Digest;
+
+use crate::error::{CliError, Error};
+
+/// Where a document comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Standard input, written `-`.
+    Stdin,
+    /// An object of the store, written `sha256:…`.
+    Digest(Digest),
+    /// A file.
+    File(PathBuf),
+}
+
+impl From<&OsStr> for Source {
+    fn from(argument: &OsStr) -> Self {
+        match argument.to_str() {
+            Some("-") => Self::Stdin,
+            Some(text) => text.parse().map_or_else(|_| Self::File(argument.into()), Self::Digest),
+            None => Self::File(argument.into()),
+        }
+    }
+}
+
+/// A clap value parser could do the same, but this also serves tests.
+impl From<std::ffi::OsString> for Source {
+    fn from(argument: std::ffi::OsString) -> Self {
+        Self::from(argument.as_os_str())
+    }
+}
+
+impl Source {
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Stdin => "standard input".into(),
+            Self::Digest(digest) => digest.to_string(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+/// A document and where it came from.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The document.
+    pub value: Value,
+    /// Where it came from, for messages.
+    pub origin: String,
+}
+
+/// Finds the bytes behind a digest; a tool passes a look-up in its store.
+pub type Lookup<'a> = &'a dyn Fn(Digest) -> Result<Vec<u8>, Error>;
+
+/// All bytes of a source.
+pub fn read_bytes(source: &Source, lookup: Lookup<'_>) -> Result<Vec<u8>, Error> {
+    let read = |mut from: Box<dyn Read>| {
+        // One byte more than a document may have, so that the reader can refuse it by its length.
+        let mut bytes = Vec::new();
+        from.by_ref().take(canonical::MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let bytes = match source {
+        Source::Digest(digest) => return lookup(*digest),
+        Source::Stdin => read(Box::new(io::stdin())),
+        Source::File(path) => File::open(path).and_then(|file| read(Box::new(file))),
+    };
+    bytes.map_err(|error| CliError::Read { name: source.name(), source: error }.into())
+}
+
+/// Every document of every source, in order; standard input when no source is named. At least one must be there.
+pub fn read_documents(sources: &[Source], lookup: Lookup<'_>) -> Result<Vec<Document>, Error> {
+    let stdin = [Source::Stdin];
+    let sources = if sources.is_empty() { &stdin[..] } else { sources };
+    let mut documents = Vec::new();
+    for source in sources {
+        let bytes = read_bytes(source, lookup)?;
+        let values = canonical::parse_all(&bytes)
+            .map_err(|error| Error::from(CliError::Parse { name: source.name(), source: error }))?;
+        if values.is_empty() {
+            return Err(CliError::NoDocument(source.name()).into());
+        }
+        documents.extend(values.into_iter().map(|value| Document { value, origin: source.name() }));
+    }
+    Ok(documents)
+}
+
+/// The only document of a source.
+pub fn read_one(source: &Source, lookup: Lookup<'_>) -> Result<Document, Error> {
+    let mut documents = read_documents(std::slice::from_ref(source), lookup)?;
+    match (documents.len(), documents.pop()) {
+        (1, Some(document)) => Ok(document),
+        (count, _) => Err(CliError::Several { name: source.name(), count }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn arguments_are_told_apart() {
+        let digest = Digest::of(b"");
+        assert_eq!(Source::from(OsStr::new("-")), Source::Stdin);
+        assert_eq!(Source::from(OsStr::new(&digest.to_string())), Source::Digest(digest));
+        assert_eq!(Source::from(OsStr::from_bytes(b"b\xff")), Source::File(OsStr::from_bytes(b"b\xff").into()));
+    }
+
+    #[test]
+    fn an_empty_file_is_refused_with_a_hint_at_the_pipeline() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = read_documents(&[Source::File(file.path().into())], &|_| unreachable!()).unwrap_err();
+        assert_eq!((error.0.exit().code(), error.0.word()), (10, "input.empty"));
+        assert!(!error.0.hints().is_empty());
+    }
+}
