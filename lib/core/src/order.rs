@@ -113,6 +113,12 @@ impl Shape {
     }
 }
 
+/// Samples in a row of `tokens` tokens: windows of `context` + 1 tokens, one every `context` tokens, so that each token
+/// but the first is predicted once. Tokens after the last whole window are not used.
+pub fn samples_per_epoch(tokens: u64, context: u64) -> u64 {
+    tokens.saturating_sub(1).checked_div(context).unwrap_or(0)
+}
+
 /// Walks the micro-batches of a run, keeping the order of one epoch at a time.
 #[derive(Clone, Debug)]
 pub struct Walk {
@@ -188,6 +194,12 @@ mod tests {
             accumulation_remainder: remainder,
         };
         Shape::new(samples, batching, Order::Sequential, length)
+    }
+
+    #[test]
+    fn windows_overlap_by_one_token_and_the_rest_is_left() {
+        let counts = [0, 1, 4, 5, 8, 9, 12].map(|tokens| samples_per_epoch(tokens, 4));
+        assert_eq!(counts, [0, 0, 0, 1, 1, 2, 2]);
     }
 
     /// Row R-03: five micro-batches an epoch, accumulation of two, three epochs.

@@ -2,4 +2,5 @@
 
 pub mod compare;
 pub mod compile;
+pub mod environment;
 pub mod settle;
