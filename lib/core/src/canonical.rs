@@ -10,9 +10,8 @@
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::Write as _;
 
-use crate::digest::Digest;
+use crate::digest::{Digest, hex};
 use crate::number::{Finite, float_text};
 
 /// Containers may be nested this deep; a deeper document is refused.
@@ -202,8 +201,8 @@ fn write_string(text: &str, out: &mut String) {
             other => {
                 let mut units = [0; 2];
                 for unit in other.encode_utf16(&mut units) {
-                    // A String takes everything.
-                    drop(write!(out, "\\u{unit:04x}"));
+                    out.push_str("\\u");
+                    out.push_str(&hex(&unit.to_be_bytes()));
                 }
             }
         }

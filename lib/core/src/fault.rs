@@ -144,6 +144,15 @@ impl Faults {
         faults
     }
 
+    /// The same faults with the pointer's document named in front: `dataset#/members/0`.
+    #[must_use]
+    pub fn within(mut self, document: &str) -> Self {
+        for fault in &mut self.0 {
+            fault.pointer = alloc::format!("{document}#{}", fault.pointer);
+        }
+        self
+    }
+
     /// Whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

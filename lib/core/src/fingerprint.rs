@@ -1,2 +1,192 @@
 //! Versioned projections: which values make two things the same. Written out field by field, never the hash of a
 //! struct, so that a field added later does not move an identity recorded earlier (X25, X26, X75).
+
+use crate::canonical::Value;
+use crate::digest::Digest;
+use crate::field::{Field, object};
+use crate::manifest::candidate::{
+    Base, Batching, Candidate, Clipping, Data, Execution, Length, Model, Objective, Optimizer, Schedule, Stops,
+    Tokenizer,
+};
+use crate::manifest::plan::Plan;
+
+/// Fingerprint of a candidate, version 1: every declared value but the name. The seed belongs to the run (X27), the
+/// intent to orchestration; neither enters.
+///
+/// Every struct is taken apart without `..`, so a new field does not compile until someone decides where it belongs.
+pub fn candidate(candidate: &Candidate) -> Digest {
+    let Candidate {
+        name: _,
+        model,
+        base,
+        tokenizer,
+        data,
+        objective,
+        optimizer,
+        schedule,
+        clipping,
+        batching,
+        length,
+        stops,
+        precision,
+        execution,
+        regime,
+    } = candidate;
+    object([
+        ("projection", "xt.candidate-fingerprint/1".into()),
+        ("model", model_1(model)),
+        (
+            "base",
+            match base {
+                Base::Random {} => object([("kind", "random".into())]),
+            },
+        ),
+        ("tokenizer", tokenizer_1(tokenizer)),
+        ("data", data_1(data)),
+        (
+            "objective",
+            match objective {
+                Objective::NextToken {} => "next-token-cross-entropy".into(),
+            },
+        ),
+        ("optimizer", optimizer_1(optimizer)),
+        ("schedule", schedule_1(schedule)),
+        ("clipping", clipping_1(clipping)),
+        ("batching", batching_1(batching)),
+        ("length", length_1(length)),
+        ("stops", stops_1(stops)),
+        ("precision", precision.write()),
+        ("execution", execution_1(execution)),
+        ("regime", regime.write()),
+    ])
+    .digest()
+}
+
+fn model_1(model: &Model) -> Value {
+    match model {
+        Model::Gpt {
+            layers,
+            heads,
+            width,
+            inner,
+            context,
+            vocabulary,
+            dropout,
+            layer_norm_epsilon,
+            initializer_range,
+        } => object([
+            ("kind", "gpt".into()),
+            ("layers", layers.write()),
+            ("heads", heads.write()),
+            ("width", width.write()),
+            ("inner", inner.write()),
+            ("context", context.write()),
+            ("vocabulary", vocabulary.write()),
+            ("dropout", dropout.write()),
+            ("layer_norm_epsilon", layer_norm_epsilon.write()),
+            ("initializer_range", initializer_range.write()),
+        ]),
+    }
+}
+
+fn tokenizer_1(tokenizer: &Tokenizer) -> Value {
+    match tokenizer {
+        Tokenizer::Bytes {} => object([("kind", "bytes".into())]),
+        Tokenizer::HuggingFace { digest } => object([("kind", "huggingface".into()), ("digest", digest.write())]),
+    }
+}
+
+fn data_1(data: &Data) -> Value {
+    let Data { dataset, split, order, separator } = data;
+    object([
+        ("dataset", dataset.write()),
+        ("split", split.write()),
+        ("order", order.write()),
+        ("separator", separator.write()),
+    ])
+}
+
+fn optimizer_1(optimizer: &Optimizer) -> Value {
+    match optimizer {
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => object([
+            ("kind", "adamw".into()),
+            ("learning_rate", learning_rate.write()),
+            ("beta1", beta1.write()),
+            ("beta2", beta2.write()),
+            ("epsilon", epsilon.write()),
+            ("weight_decay", weight_decay.write()),
+            ("decay", decay.write()),
+        ]),
+        Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, decay } => object([
+            ("kind", "sgd".into()),
+            ("learning_rate", learning_rate.write()),
+            ("momentum", momentum.write()),
+            ("nesterov", nesterov.write()),
+            ("weight_decay", weight_decay.write()),
+            ("decay", decay.write()),
+        ]),
+    }
+}
+
+fn schedule_1(schedule: &Schedule) -> Value {
+    match schedule {
+        Schedule::Constant { warmup_steps } => {
+            object([("kind", "constant".into()), ("warmup_steps", warmup_steps.write())])
+        }
+        Schedule::Linear { warmup_steps, final_fraction } | Schedule::Cosine { warmup_steps, final_fraction } => {
+            object([
+                ("kind", schedule.word().into()),
+                ("warmup_steps", warmup_steps.write()),
+                ("final_fraction", final_fraction.write()),
+            ])
+        }
+    }
+}
+
+fn clipping_1(clipping: &Clipping) -> Value {
+    match clipping {
+        Clipping::None {} => object([("kind", "none".into())]),
+        Clipping::Norm { maximum } => object([("kind", "norm".into()), ("maximum", maximum.write())]),
+    }
+}
+
+fn batching_1(batching: &Batching) -> Value {
+    let Batching { samples, remainder, accumulation, accumulation_remainder } = batching;
+    object([
+        ("samples", samples.write()),
+        ("remainder", remainder.write()),
+        ("accumulation", accumulation.write()),
+        ("accumulation_remainder", accumulation_remainder.write()),
+    ])
+}
+
+fn length_1(length: &Length) -> Value {
+    match length {
+        Length::Steps { steps } => object([("kind", "steps".into()), ("steps", steps.write())]),
+        Length::Epochs { epochs } => object([("kind", "epochs".into()), ("epochs", epochs.write())]),
+    }
+}
+
+fn stops_1(stops: &Stops) -> Value {
+    let Stops { non_finite } = stops;
+    object([("non_finite", non_finite.write())])
+}
+
+fn execution_1(execution: &Execution) -> Value {
+    let Execution { device, threads, cpu_capability, math_mode, onednn } = execution;
+    object([
+        ("device", device.write()),
+        ("threads", threads.write()),
+        ("cpu_capability", cpu_capability.write()),
+        ("math_mode", math_mode.write()),
+        ("onednn", onednn.write()),
+    ])
+}
+
+/// Digest of the whole request, version 1: everything in the plan but this digest. Two plans with the same one ask for
+/// the same side effect, which is another question than whether they are the same science (X33, X87).
+pub fn request(plan: &Plan) -> Digest {
+    let Value::Object(mut members) = plan.write() else { unreachable!("a plan is written as an object") };
+    members.remove("request");
+    object([("projection", "xt.request/1".into()), ("plan", Value::Object(members))]).digest()
+}

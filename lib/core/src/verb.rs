@@ -1,5 +1,6 @@
 //! What can be done with the documents: pure functions, one file each.
 
+pub mod admit;
 pub mod compare;
 pub mod compile;
 pub mod environment;

@@ -1,1 +1,372 @@
-//! compile
+//! From a candidate to a plan: is everything declared, does it fit together, and what exactly will run?
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::fault::Faults;
+use crate::field::Manifest;
+use crate::fingerprint;
+use crate::manifest::candidate::{Candidate, Clipping, Model, Optimizer, Tokenizer};
+use crate::manifest::dataset::{Dataset, Format, Member};
+use crate::manifest::intent::Intent;
+use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
+use crate::order::{Shape, samples_per_epoch};
+use crate::verb::admit;
+use crate::verb::environment::environment;
+
+/// What was found out about the tokenizer, for which text must be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Distinct tokens of the tokenizer.
+    pub vocabulary: u64,
+    /// Tokens of the split, separators included.
+    pub count: u64,
+    /// Size of the tokenizer file; 0 for bytes.
+    pub tokenizer_bytes: u64,
+}
+
+/// The members of the candidate's split, in the order in which they are joined.
+pub fn members<'a>(candidate: &Candidate, dataset: &'a Dataset) -> Vec<&'a Member> {
+    dataset.members.iter().filter(|member| member.split == candidate.data.split).collect()
+}
+
+/// Notes what makes a candidate impossible, alone and with its dataset and intent, before any text is read.
+pub fn check(candidate: &Candidate, dataset: &Dataset, intent: &Intent, faults: &mut Faults) {
+    check_model(candidate, faults);
+    check_recipe(candidate, faults);
+    let mut data = Faults::new();
+    admit::check(dataset, &mut data);
+    faults.0.extend(data.within("dataset").0);
+    if dataset.id() != candidate.data.dataset {
+        let message =
+            format!("the candidate names {}, the dataset at hand is {}", candidate.data.dataset, dataset.id());
+        faults.add("/data/dataset", "data.other", message);
+    }
+    if members(candidate, dataset).is_empty() {
+        let known: Vec<&str> = dataset.counts.keys().map(String::as_str).collect();
+        let message = format!("the dataset has no split {}; it has {}", candidate.data.split, known.join(", "));
+        faults.add("/data/split", "data.split", message);
+    }
+    if dataset.format == Format::Bytes && !matches!(candidate.tokenizer, Tokenizer::Bytes {}) {
+        faults.add("/tokenizer", "tokenizer.format", "the dataset holds bytes, which only the tokenizer `bytes` reads");
+    }
+    if intent.resources.cores < candidate.execution.threads {
+        let (cores, threads) = (intent.resources.cores, candidate.execution.threads);
+        let message = format!("{threads} threads do not fit into the {cores} cores of the intent");
+        faults.add("/execution/threads", "intent.cores", message);
+    }
+    if let Some(accelerator) = intent.resources.accelerators.first() {
+        let message = format!("no device of this version is an accelerator, so {accelerator} cannot be had");
+        faults.add("intent#/resources/accelerators/0", "intent.accelerator", message);
+    }
+}
+
+fn check_model(candidate: &Candidate, faults: &mut Faults) {
+    let Model::Gpt { heads, width, vocabulary, layer_norm_epsilon, initializer_range, .. } = &candidate.model;
+    if width % heads != 0 {
+        faults.add("/model/width", "model.shape", format!("the width {width} is no multiple of {heads} heads"));
+    }
+    if let Some(separator) = candidate.data.separator.filter(|separator| separator >= vocabulary) {
+        let message = format!("the separator {separator} is outside the vocabulary of {vocabulary} tokens");
+        faults.add("/data/separator", "tokenizer.vocabulary", message);
+    }
+    single("/model/layer_norm_epsilon", layer_norm_epsilon.get(), faults);
+    single("/model/initializer_range", initializer_range.get(), faults);
+}
+
+fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
+    single("/optimizer/learning_rate", candidate.optimizer.learning_rate().get(), faults);
+    match &candidate.optimizer {
+        Optimizer::AdamW { epsilon, .. } => single("/optimizer/epsilon", epsilon.get(), faults),
+        Optimizer::Sgd { momentum, nesterov: true, .. } if momentum.get() == 0.0 => {
+            faults.add("/optimizer/nesterov", "optimizer.nesterov", "Nesterov's step needs a momentum above 0");
+        }
+        Optimizer::Sgd { .. } => {}
+    }
+    if let Clipping::Norm { maximum } = &candidate.clipping {
+        single("/clipping/maximum", maximum.get(), faults);
+    }
+}
+
+/// A value that 32-bit arithmetic turns into 0 or infinity would not be honoured.
+fn single(at: &str, value: f64, faults: &mut Faults) {
+    #[expect(clippy::cast_possible_truncation, reason = "whether it truncates is the question")]
+    let narrowed = value as f32;
+    if narrowed == 0.0 || narrowed.is_infinite() {
+        faults.add(at, "field.range", format!("{value:e} is {narrowed} in 32-bit numbers"));
+    }
+}
+
+/// The plan of one run, once the text was counted. Notes everything that `check` could not see.
+pub fn compile(
+    candidate: Candidate,
+    dataset: Dataset,
+    intent: Intent,
+    seed: u64,
+    tokens: Tokens,
+) -> Result<Plan, Faults> {
+    let mut faults = Faults::new();
+    let chosen = members(&candidate, &dataset);
+    let count = tokens.count;
+    let vocabulary = candidate.model.vocabulary();
+    if tokens.vocabulary > vocabulary {
+        let has = tokens.vocabulary;
+        let message = format!("the tokenizer has {has} tokens, more than the {vocabulary} of the model");
+        faults.add("/model/vocabulary", "tokenizer.vocabulary", message);
+    }
+    let samples = samples_per_epoch(count, candidate.model.context());
+    let shape = Shape::new(samples, candidate.batching, candidate.data.order, &candidate.length);
+    let shape = match shape {
+        Ok(shape) => shape,
+        Err(error) => {
+            let context = candidate.model.context();
+            let message = format!("{count} tokens give {samples} samples of {context} tokens: {error}");
+            faults.add("/batching", "data.too-little", message);
+            return Err(faults);
+        }
+    };
+    let warmup = candidate.schedule.warmup_steps();
+    if warmup > shape.steps {
+        let message = format!("{warmup} warm-up steps are more than the {} steps of the run", shape.steps);
+        faults.add("/schedule/warmup_steps", "schedule.warmup", message);
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let work = Work {
+        tokens: count,
+        samples_per_epoch: samples,
+        micro_batches_per_epoch: shape.micro_batches,
+        steps: shape.steps,
+    };
+    let inputs = inputs(&candidate, &chosen, tokens.tokenizer_bytes);
+    let mut plan = Plan {
+        mode: Mode::Mainline,
+        fingerprint: fingerprint::candidate(&candidate),
+        seed,
+        inputs,
+        work,
+        environment: environment(&candidate.execution),
+        request: crate::digest::Digest::of(b""),
+        candidate,
+        dataset,
+        intent,
+    };
+    plan.request = fingerprint::request(&plan);
+    Ok(plan)
+}
+
+/// Every file the trainer may read, once, sorted by digest.
+fn inputs(candidate: &Candidate, chosen: &[&Member], tokenizer_bytes: u64) -> Vec<Input> {
+    let data = chosen.iter().map(|member| Input { digest: member.digest, bytes: member.bytes, role: Role::Data });
+    let tokenizer =
+        candidate.tokenizer.digest().map(|digest| Input { digest, bytes: tokenizer_bytes, role: Role::Tokenizer });
+    let all: BTreeMap<_, _> = data.chain(tokenizer).map(|input| (input.digest, input)).collect();
+    all.into_values().collect()
+}
+
+/// Notes what does not agree inside a plan that someone hands in: everything derived is derived again.
+pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
+    let mut faults = Faults::new();
+    check(&plan.candidate, &plan.dataset, &plan.intent, &mut faults);
+    let tokens = Tokens {
+        vocabulary: 0,
+        count: plan.work.tokens,
+        tokenizer_bytes: plan.inputs.iter().find(|input| input.role == Role::Tokenizer).map_or(0, |input| input.bytes),
+    };
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let again = compile(plan.candidate.clone(), plan.dataset.clone(), plan.intent.clone(), plan.seed, tokens)?;
+    let pairs = [
+        ("/fingerprint", plan.fingerprint == again.fingerprint),
+        ("/inputs", plan.inputs == again.inputs),
+        ("/work", plan.work == again.work),
+        ("/environment", plan.environment == again.environment),
+        ("/request", plan.request == fingerprint::request(plan)),
+    ];
+    for (at, _) in pairs.iter().filter(|(_, same)| !same) {
+        faults.add(*at, "plan.derived", "does not follow from candidate, dataset, intent and seed of this plan");
+    }
+    faults.or(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use crate::canonical::{Value, parse};
+    use crate::digest::Digest;
+    use crate::field::Field as _;
+    use crate::manifest::dataset::{GroupBy, Splitting};
+    use crate::relpath::RelativePath;
+    use crate::verb::admit::{Offered, admit};
+
+    fn dataset() -> Dataset {
+        let file = |path: &str, bytes| Offered {
+            path: RelativePath::new(path).unwrap(),
+            digest: Digest::of(path.as_bytes()),
+            bytes,
+        };
+        let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: BTreeMap::new() };
+        admit(Format::Text, &[file("a", 600), file("b", 425)], &BTreeMap::new(), splitting).unwrap()
+    }
+
+    /// A candidate in which every value differs from every default a trainer might have.
+    const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"sentinel",
+        "model":{"kind":"gpt","layers":3,"heads":5,"width":35,"inner":77,"context":16,"vocabulary":259,
+            "dropout":0.17,"layer_norm_epsilon":3e-6,"initializer_range":0.031},
+        "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
+        "data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":257},
+        "objective":{"kind":"next-token-cross-entropy"},
+        "optimizer":{"kind":"adamw","learning_rate":0.0017,"beta1":0.87,"beta2":0.93,"epsilon":3e-9,
+            "weight_decay":0.07,"decay":"matrices"},
+        "schedule":{"kind":"cosine","warmup_steps":3,"final_fraction":0.13},
+        "clipping":{"kind":"norm","maximum":0.7},
+        "batching":{"samples":3,"remainder":"keep","accumulation":2,"accumulation_remainder":"carry"},
+        "length":{"kind":"epochs","epochs":3},"stops":{"non_finite":"hold"},"precision":"float32",
+        "execution":{"device":"cpu","threads":1,"cpu_capability":"avx2","math_mode":"avx2-strict","onednn":false},
+        "regime":"exact"}"#;
+
+    fn candidate(changes: &[(&str, &str)]) -> Result<Candidate, Faults> {
+        let mut text = CANDIDATE.replace("DATASET", &dataset().id().to_string());
+        for (from, to) in changes {
+            assert!(text.contains(from), "{from}");
+            text = text.replace(from, to);
+        }
+        Candidate::decode(&parse(text.as_bytes()).unwrap())
+    }
+
+    const TOKENS: Tokens = Tokens { vocabulary: 256, count: 1026, tokenizer_bytes: 0 };
+
+    fn plan(changes: &[(&str, &str)], seed: u64) -> Result<Plan, Faults> {
+        let candidate = candidate(changes)?;
+        let mut faults = Faults::new();
+        check(&candidate, &dataset(), &Intent::default_for(1), &mut faults);
+        faults.or(())?;
+        compile(candidate, dataset(), Intent::default_for(1), seed, TOKENS)
+    }
+
+    fn pointers(result: Result<Plan, Faults>) -> Vec<String> {
+        result.err().unwrap_or_default().0.into_iter().map(|fault| fault.pointer).collect()
+    }
+
+    #[test]
+    fn the_promised_steps_follow_from_data_and_recipe() {
+        let plan = plan(&[], 1).unwrap();
+        // 1026 tokens: 64 windows of 16; 22 micro-batches an epoch, 66 in all, two a step.
+        assert_eq!((plan.work.samples_per_epoch, plan.work.micro_batches_per_epoch, plan.work.steps), (64, 22, 33));
+        assert_eq!(check_plan(&plan), Ok(()));
+    }
+
+    #[test]
+    fn each_undeclared_value_is_refused_by_name() {
+        let whole = candidate(&[]).unwrap().write();
+        let Value::Object(members) = &whole else { unreachable!() };
+        for key in members.keys().filter(|key| *key != "id") {
+            let mut fewer = members.clone();
+            fewer.remove(key);
+            let faults = Candidate::decode(&Value::Object(fewer)).unwrap_err();
+            assert_eq!(faults.0.iter().map(|f| f.pointer.as_str()).collect::<Vec<_>>(), [format!("/{key}")]);
+        }
+    }
+
+    #[test]
+    fn every_impossible_value_is_refused_at_once() {
+        let changes = [
+            ("\"heads\":5", "\"heads\":4"),
+            ("\"separator\":257", "\"separator\":259"),
+            ("\"learning_rate\":0.0017", "\"learning_rate\":1e-60"),
+            ("\"maximum\":0.7", "\"maximum\":1e39"),
+            ("\"split\":\"train\"", "\"split\":\"test\""),
+            ("\"threads\":1", "\"threads\":2"),
+        ];
+        assert_eq!(
+            pointers(plan(&changes, 1)),
+            [
+                "/model/width",
+                "/data/separator",
+                "/optimizer/learning_rate",
+                "/clipping/maximum",
+                "/data/split",
+                "/execution/threads",
+            ]
+        );
+        assert_eq!(pointers(plan(&[("\"warmup_steps\":3", "\"warmup_steps\":34")], 1)), ["/schedule/warmup_steps"]);
+        assert_eq!(pointers(plan(&[("\"context\":16", "\"context\":2000")], 1)), ["/batching"]);
+        assert_eq!(pointers(plan(&[("259", "255"), ("257", "null")], 1)), ["/model/vocabulary"]);
+    }
+
+    /// Row F-11: a negative, zero, vanishing or textual clipping norm.
+    #[test]
+    fn a_clipping_norm_that_turns_gradients_around_is_refused() {
+        for bad in ["-1", "0", "1e-400", "\"1\"", "-0.0", "null"] {
+            let change = format!("\"maximum\":{bad}");
+            assert_eq!(pointers(plan(&[("\"maximum\":0.7", &change)], 1)), ["/clipping/maximum"], "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_seed_and_the_name_are_not_identity_and_everything_else_is() {
+        let base = plan(&[], 1).unwrap();
+        let other_seed = plan(&[], 2).unwrap();
+        assert_eq!(base.fingerprint, other_seed.fingerprint);
+        assert_ne!(base.request, other_seed.request);
+        assert_eq!(plan(&[("sentinel", "other")], 1).unwrap().fingerprint, base.fingerprint);
+        let changes = vec![
+            ("\"layers\":3", "\"layers\":4"),
+            ("\"inner\":77", "\"inner\":78"),
+            ("0.17", "0.18"),
+            ("3e-6", "4e-6"),
+            ("0.031", "0.032"),
+            ("\"separator\":257", "\"separator\":null"),
+            ("shuffled", "sequential"),
+            ("0.0017", "0.0018"),
+            ("0.87", "0.88"),
+            ("0.93", "0.94"),
+            ("3e-9", "4e-9"),
+            ("0.07", "0.08"),
+            ("matrices", "all"),
+            ("cosine", "linear"),
+            ("\"warmup_steps\":3", "\"warmup_steps\":4"),
+            ("0.13", "0.14"),
+            ("\"maximum\":0.7", "\"maximum\":0.8"),
+            ("\"samples\":3", "\"samples\":4"),
+            ("keep", "drop"),
+            ("\"accumulation\":2", "\"accumulation\":1"),
+            ("carry", "flush"),
+            ("\"epochs\":3", "\"epochs\":4"),
+            ("hold", "record"),
+            ("\"avx2\"", "\"default\""),
+            ("avx2-strict", "compatible"),
+            ("\"onednn\":false", "\"onednn\":true"),
+            ("\"vocabulary\":259", "\"vocabulary\":260"),
+            ("\"context\":16", "\"context\":17"),
+            ("\"heads\":5", "\"heads\":7"),
+            ("\"width\":35", "\"width\":40"),
+        ];
+        for change in changes {
+            assert_ne!(plan(&[change], 1).unwrap().fingerprint, base.fingerprint, "{change:?}");
+        }
+    }
+
+    /// Literal identity of version 1: it may never move.
+    #[test]
+    fn the_fingerprint_of_version_1_stays_what_it_was() {
+        let found = fingerprint::candidate(&candidate(&[]).unwrap()).to_string();
+        assert_eq!(found, "sha256:e55af98762af6abb42b25de99d0a7dbf4b2324abe46e11c7edec183fa6a71af2");
+    }
+
+    #[test]
+    fn a_plan_edited_by_hand_is_refused_where_it_was_edited() {
+        let mut plan = plan(&[], 1).unwrap();
+        plan.work.steps += 1;
+        plan.environment.insert("LD_PRELOAD".into(), "x".into());
+        let found: Vec<String> = check_plan(&plan).unwrap_err().0.into_iter().map(|fault| fault.pointer).collect();
+        assert_eq!(found, ["/work", "/environment", "/request"]);
+    }
+}
