@@ -14,8 +14,8 @@ crate::record! {
         at: Instant,
         /// What it is about.
         subject: Name,
-        /// Level of the subject, such as `attempt`.
-        level: Name,
+        /// What kind of thing the subject is.
+        level: Level,
         /// What happened, such as `attempt.running`.
         kind: Name,
         /// State before; `null` when the subject was new.
@@ -24,5 +24,27 @@ crate::record! {
         after: Option<Name>,
         /// Everything else.
         payload: Value,
+    }
+}
+
+crate::words! {
+    /// What has states and events (X12).
+    pub enum Level {
+        /// An objective and the work towards it.
+        Experiment "experiment",
+        /// One candidate within an experiment.
+        Node "node",
+        /// One candidate with one seed.
+        Run "run",
+        /// One workload in a runtime.
+        Attempt "attempt",
+        /// One trained model with one held-out set.
+        EvaluationRun "evaluation-run",
+        /// One evaluation workload in a runtime.
+        EvaluationAttempt "evaluation-attempt",
+        /// Something asked of a runtime.
+        Operation "operation",
+        /// Something asked for by a person.
+        Action "action",
     }
 }

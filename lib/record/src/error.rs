@@ -1,0 +1,185 @@
+//! What can go wrong with the record.
+
+use std::path::PathBuf;
+
+use rusqlite::ErrorCode;
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure};
+use xt_core::manifest::event::Level;
+use xt_core::name::Name;
+use xt_core::verb::settle::{AttemptState, Illegal};
+
+use crate::process::Process;
+
+/// What can go wrong with the record.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// There is no record to read.
+    #[error("there is no record at {path}")]
+    Absent {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{path} is not a record of this toolkit")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer version. Nothing but its head was read, and nothing was changed.
+    #[error("{path} has format {found}; this version reads formats up to {supported}")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this version knows.
+        supported: u32,
+    },
+    /// Another process held the lock for longer than this one waits.
+    #[error("the record is locked by another process")]
+    Locked,
+    /// The operation id stands for another request.
+    #[error("operation {operation} carries the request {recorded}, not {asked}")]
+    Conflict {
+        /// The operation id.
+        operation: Name,
+        /// Request digest in the record.
+        recorded: Digest,
+        /// Request digest asked for now.
+        asked: Digest,
+    },
+    /// Another supervisor has the attempt.
+    #[error("attempt {attempt} belongs to {owner}")]
+    Claimed {
+        /// The attempt.
+        attempt: Name,
+        /// Its supervisor.
+        owner: Process,
+    },
+    /// The attempt has ended already, in another way.
+    #[error(
+        "attempt {attempt} has ended: {state}, run record {}",
+        recorded.map_or_else(|| "none".to_string(), |digest| digest.to_string())
+    )]
+    Settled {
+        /// The attempt.
+        attempt: Name,
+        /// How it ended.
+        state: AttemptState,
+        /// Its run record.
+        recorded: Option<Digest>,
+    },
+    /// An attempt was to be ended with a state that is no end.
+    #[error("attempt {attempt} cannot end as {state}, which is no end")]
+    NoEnd {
+        /// The attempt.
+        attempt: Name,
+        /// The state.
+        state: AttemptState,
+    },
+    /// The state machine does not allow the step.
+    #[error("{subject}: {illegal}")]
+    Illegal {
+        /// What was to change.
+        subject: Name,
+        /// The step.
+        illegal: Illegal,
+    },
+    /// What new work was asked for has come to its end.
+    #[error("{level} {subject} is {state} and takes no new work")]
+    Closed {
+        /// What kind of thing.
+        level: Level,
+        /// Which.
+        subject: Name,
+        /// Its state.
+        state: &'static str,
+    },
+    /// The record knows nothing of that name.
+    #[error("the record knows no {level} {name}")]
+    Unknown {
+        /// What kind of thing.
+        level: Level,
+        /// The name.
+        name: Name,
+    },
+    /// The record holds something it cannot hold.
+    #[error("the record is damaged: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+    /// The system refused a file operation.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error("SQLite: {0}")]
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for RecordError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            // The last one is the answer of a write-ahead log that stays contended through all of SQLite's retries.
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+                Self::Locked
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged { what: error.to_string() },
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl Failure for RecordError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Absent { .. } | Self::Damaged { .. } => Exit::Store,
+            Self::Foreign { .. } | Self::Newer { .. } | Self::Unknown { .. } => Exit::Refused,
+            Self::Locked => Exit::NotNow,
+            Self::Conflict { .. }
+            | Self::Claimed { .. }
+            | Self::Settled { .. }
+            | Self::Illegal { .. }
+            | Self::Closed { .. } => Exit::Conflict,
+            Self::NoEnd { .. } => Exit::Bug,
+            Self::Io { .. } | Self::Sqlite(_) => Exit::System,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Absent { .. } => "record.absent",
+            Self::Foreign { .. } => "record.foreign",
+            Self::Newer { .. } => "record.newer",
+            Self::Locked => "record.locked",
+            Self::Conflict { .. } => "operation.conflict",
+            Self::Claimed { .. } => "attempt.claimed",
+            Self::Settled { .. } => "attempt.settled",
+            Self::NoEnd { .. } => "attempt.no-end",
+            Self::Illegal { .. } => "record.illegal",
+            Self::Closed { .. } => "record.closed",
+            Self::Unknown { .. } => "record.unknown",
+            Self::Damaged { .. } => "record.damaged",
+            Self::Io { .. } => "record.io",
+            Self::Sqlite(_) => "record.failed",
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            Self::Absent { .. } => "name the store with --store or XT_STORE; `xt-run` creates its record",
+            Self::Newer { .. } => "use the version that wrote it, or another store",
+            Self::Locked => "try again; another process is writing",
+            Self::Conflict { .. } => "use a new operation id for a new request",
+            Self::Unknown { .. } => "`xt-log status` lists what there is",
+            _ => return Vec::new(),
+        };
+        vec![hint.to_string()]
+    }
+}

@@ -1,0 +1,171 @@
+//! The file: its format, how it comes to be, how it is opened.
+//!
+//! Tables are named like the levels of `xt.event/1`, and each has `id` and `state`. No row is ever deleted, so a
+//! `number` is never used twice.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::RecordError;
+
+/// Marks the file as a record of this toolkit (`PRAGMA application_id`): "xtRe".
+pub const APPLICATION_ID: u32 = 0x7874_5265;
+
+/// The format that this version writes (`PRAGMA user_version`).
+pub const FORMAT: u32 = 1;
+
+const TABLES: &str = "
+CREATE TABLE event (
+    sequence INTEGER PRIMARY KEY, at INTEGER NOT NULL, level TEXT NOT NULL, subject TEXT NOT NULL,
+    kind TEXT NOT NULL, before TEXT, after TEXT, payload TEXT NOT NULL
+) STRICT;
+CREATE TABLE experiment (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
+CREATE TABLE node (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    experiment TEXT NOT NULL REFERENCES experiment (id), fingerprint TEXT NOT NULL,
+    UNIQUE (experiment, fingerprint)
+) STRICT;
+CREATE TABLE run (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    node TEXT NOT NULL REFERENCES node (id), seed TEXT NOT NULL
+) STRICT;
+CREATE INDEX run_of_node ON run (node, seed);
+CREATE TABLE operation (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    kind TEXT NOT NULL, request TEXT NOT NULL, outcome TEXT,
+    attempt TEXT NOT NULL REFERENCES attempt (id) DEFERRABLE INITIALLY DEFERRED
+) STRICT;
+CREATE TABLE attempt (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    run TEXT NOT NULL REFERENCES run (id), operation TEXT NOT NULL UNIQUE REFERENCES operation (id),
+    plan TEXT NOT NULL, request TEXT NOT NULL,
+    pid INTEGER, start_time INTEGER, boot_id TEXT, namespace INTEGER, run_record TEXT
+) STRICT;
+CREATE INDEX attempt_of_run ON attempt (run);
+";
+
+/// The format of the file at `path`, from its first bytes alone: opening it with SQLite could already make files
+/// beside it. `None` when there is no file. Refuses other files and newer formats.
+///
+/// Offsets by the "SQLite Database File Format", section 1.3: magic at 0, user version at 60, application id at 68.
+pub fn format(path: &Path) -> Result<Option<u32>, RecordError> {
+    let mut head = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.and_then(|file| file.take(100).read_to_end(&mut head)),
+    }
+    .map_err(|source| io_error(path, source))?;
+    let number = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+    let (Some(found), Some(APPLICATION_ID), true) = (number(60), number(68), head.starts_with(b"SQLite format 3\0"))
+    else {
+        return Err(RecordError::Foreign { path: path.into() });
+    };
+    supported(path, found).map(Some)
+}
+
+/// `found`, unless it is a format that this version does not know.
+pub fn supported(path: &Path, found: u32) -> Result<u32, RecordError> {
+    if found == FORMAT {
+        return Ok(found);
+    }
+    Err(RecordError::Newer { path: path.into(), found, supported: FORMAT })
+}
+
+/// Creates the record at `path`: built whole under another name and linked into place, so that no process ever sees a
+/// half-made one. When another process was quicker, its record stays.
+pub fn create(path: &Path) -> Result<(), RecordError> {
+    let draft = Draft::new(path)?;
+    build(&draft.0)?;
+    match fs::hard_link(&draft.0, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io_error(path, error)),
+        _ => sync_folder(path),
+    }
+}
+
+fn build(path: &Path) -> Result<(), RecordError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.execute_batch(&format!(
+        "BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+    ))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.close().map_err(|(_, error)| error.into())
+}
+
+/// A file of our own beside `path`, removed when dropped.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn new(path: &Path) -> Result<Self, RecordError> {
+        let own = std::process::id();
+        // Numbers until one is free: the same process number may exist in another container on the same store.
+        for number in 0u32.. {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{own}-{number}.new"));
+            let draft = PathBuf::from(name);
+            match File::create_new(&draft) {
+                Ok(_) => return Ok(Self(draft)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io_error(path, error)),
+            }
+        }
+        Err(RecordError::Damaged { what: format!("{} drafts lie beside it", u32::MAX) })
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // What cannot be removed is harmless: nothing reads it.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<(), RecordError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| io_error(folder, source))
+}
+
+/// A connection that writes.
+pub fn connect(path: &Path) -> Result<Connection, RecordError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    Ok(connection)
+}
+
+/// A connection that only reads.
+///
+/// SQLite reads a write-ahead log through a shared index file, which it cannot make on a read-only disk. Where there is
+/// none and none can be made, nobody is writing, and the log is read without locks, with the index in memory
+/// ("Write-Ahead Logging", section 8, "Use of WAL Without Shared-Memory").
+pub fn connect_read_only(path: &Path, patience: Duration) -> Result<Connection, RecordError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.busy_timeout(patience)?;
+    let tried = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
+    match tried {
+        Ok(()) => Ok(connection),
+        Err(_) if !beside(path, "-shm").exists() => connect_alone(path),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn connect_alone(path: &Path) -> Result<Connection, RecordError> {
+    let connection = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix-none")?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn io_error(path: &Path, source: io::Error) -> RecordError {
+    RecordError::Io { path: path.into(), source }
+}

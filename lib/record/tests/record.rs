@@ -1,0 +1,5 @@
+//! The record on a real disk: many processes, kill -9, locks, foreign files.
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod submit;
