@@ -1,1 +1,36 @@
-//! Content-addressed directory store: packs, refs, leases, archives, quarantine.
+//! The store: a directory of objects named by the SHA-256 of their bytes, safe for any number of processes at once.
+//!
+//! What holds, and which tests hold it to that:
+//! - An object is found only after every byte of it is durable; a reference names only what is found. A writer that
+//!   dies leaves garbage that the next writer sweeps, nothing else (`tests/store_crash.rs`).
+//! - Readers take no lock and need no write access. Each block and each whole object is hashed on each read, so wrong
+//!   bytes never come back as if they were right (`tests/damage.rs`).
+//! - Packs, codecs and blocks never show in an identity: the digest is the one that `sha256sum` prints.
+//!
+//! `README.md` beside this crate draws the layout of the directory; `block.rs` and `index.rs` fix its two binary forms.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+extern crate alloc;
+
+mod block;
+mod codec;
+mod disk;
+mod error;
+mod index;
+mod layout;
+mod lease;
+mod pack;
+mod read;
+mod refs;
+mod source;
+mod store;
+pub mod tree;
+mod verify;
+mod write;
+
+pub use error::StoreError;
+pub use refs::Reference;
+pub use source::Source;
+pub use store::Store;
+pub use verify::{Damage, Report};
+pub use write::Writer;

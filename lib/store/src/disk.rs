@@ -1,0 +1,133 @@
+//! Files and directories as the store makes and opens them: fixed modes, no links followed, types checked on the handle.
+
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
+use nix::fcntl::OFlag;
+
+/// Mode of every file of a store, whatever the umask says.
+const FILE_MODE: u32 = 0o644;
+/// Mode of every directory of a store.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Makes the directory `name`; it may be there already. True when it was made now.
+pub fn make_directory(parent: &Dir, name: &str) -> io::Result<bool> {
+    match parent.create_dir(name) {
+        Ok(()) => {
+            let made = open_directory(parent, Path::new(name))?.into_std_file();
+            made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory by its path in the file system, and its parents; the last new one gets the fixed mode.
+pub fn make_root(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_root(parent)?;
+    }
+    match std::fs::create_dir(path) {
+        Ok(()) => std::fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the directory `name`, which must be one itself and not a link to one.
+pub fn open_directory(parent: &Dir, name: &Path) -> io::Result<Dir> {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY).bits();
+    let file = parent.open_with(name, OpenOptions::new().read(true).custom_flags(flags))?;
+    Ok(Dir::from_std_file(file.into_std()))
+}
+
+/// Makes the file `name`, which must not exist.
+pub fn create_file(directory: &Dir, name: &str) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(FILE_MODE).custom_flags(OFlag::O_NOFOLLOW.bits());
+    let file = directory.open_with(name, &options)?.into_std();
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    Ok(file)
+}
+
+/// Opens the regular file `name` for reading. A link, FIFO, socket, device or directory is an error of kind
+/// `InvalidInput` that names what it is; nothing blocks, and devices are not opened.
+pub fn open_regular(directory: &Dir, name: &Path) -> io::Result<File> {
+    if let Some(odd) = odd_type(directory.symlink_metadata(name)?.file_type()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, odd));
+    }
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = directory.open_with(name, OpenOptions::new().read(true).custom_flags(flags))?.into_std();
+    // It may have been replaced since the look above; what counts is what was opened.
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() {
+        let odd = if kind.is_fifo() { "a FIFO" } else { "not a regular file" };
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, odd));
+    }
+    Ok(file)
+}
+
+/// What a directory entry is, when it is not a regular file.
+pub fn odd_type(kind: cap_std::fs::FileType) -> Option<&'static str> {
+    use cap_std::fs::FileTypeExt as _;
+    if kind.is_file() {
+        return None;
+    }
+    Some(if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        "not a regular file"
+    })
+}
+
+/// Makes the entries of a directory durable.
+pub fn sync_directory(directory: &Dir) -> io::Result<()> {
+    open_directory(directory, Path::new("."))?.into_std_file().sync_all()
+}
+
+/// The names in a directory, in byte order.
+pub fn names(directory: &Dir) -> io::Result<Vec<std::ffi::OsString>> {
+    let mut names = directory.entries()?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Removes a file or a whole directory; that it is gone already is fine.
+pub fn remove(directory: &Dir, name: &OsStr) -> io::Result<()> {
+    let result = match directory.symlink_metadata(name) {
+        Ok(found) if found.is_dir() => directory.remove_dir_all(name),
+        Ok(_) => directory.remove_file(name),
+        Err(error) => Err(error),
+    };
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// What would differ if a file were written to between two looks.
+pub fn fingerprint(file: &File) -> io::Result<[i64; 6]> {
+    let found = file.metadata()?;
+    #[expect(clippy::cast_possible_wrap, reason = "only compared for equality")]
+    Ok([found.ino() as i64, found.size() as i64, found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()])
+}

@@ -1,0 +1,149 @@
+//! How the store fails.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure, Faults};
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no store in this directory.
+    #[error("there is no store at {}", path.display())]
+    Absent {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory was written by another version, or its FORMAT file is damaged. Nothing else of it was read.
+    #[error("{}: expected the store format {expected}, found {found}", path.display())]
+    Format {
+        /// The FORMAT file.
+        path: PathBuf,
+        /// The text that this version writes.
+        expected: &'static str,
+        /// The text that is there, escaped.
+        found: String,
+    },
+    /// A directory that is no store and holds other things, so no store is made in it.
+    #[error("{} is no store and holds {entry:?}; a store is made only in a directory of its own", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something in it.
+        entry: String,
+    },
+    /// No object has this digest.
+    #[error("the store holds no object {digest}")]
+    Missing {
+        /// The digest asked for.
+        digest: Digest,
+    },
+    /// The object is listed, but its bytes are not what they should be.
+    #[error("object {digest} is damaged in pack {pack}: {problem}")]
+    Damaged {
+        /// The object.
+        digest: Digest,
+        /// Digest that names the pack.
+        pack: Digest,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The system refused an operation.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Inputs that the store does not take, all of them.
+    #[error("{0}")]
+    Input(Faults),
+    /// A reference name that is no safe relative path.
+    #[error("{name:?} is no name for a reference: {problem}")]
+    ReferenceName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file in `refs/` or `pins/` that does not hold a reference.
+    #[error("the reference {name} cannot be read: {problem}")]
+    ReferenceDamaged {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The object exists, but it is not the document asked for.
+    #[error("object {digest} is not the document that was expected: {faults}")]
+    Document {
+        /// The object.
+        digest: Digest,
+        /// Everything that is wrong with it.
+        faults: Faults,
+    },
+}
+
+impl StoreError {
+    /// A function for `map_err` that adds what was tried and where.
+    pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |source| Self::System { action, path, source }
+    }
+}
+
+impl Failure for StoreError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Absent { .. } | Self::Missing { .. } | Self::Damaged { .. } | Self::ReferenceDamaged { .. } => {
+                Exit::Store
+            }
+            Self::Format { .. }
+            | Self::Foreign { .. }
+            | Self::Input(_)
+            | Self::Document { .. }
+            | Self::ReferenceName { .. } => Exit::Refused,
+            Self::System { .. } => Exit::System,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Absent { .. } => "store.absent",
+            Self::Format { .. } => "store.format",
+            Self::Foreign { .. } => "store.foreign",
+            Self::Missing { .. } => "store.missing",
+            Self::Damaged { .. } => "store.damaged",
+            Self::System { .. } => "store.system",
+            Self::Input(_) => "input.refused",
+            Self::ReferenceName { .. } => "reference.name",
+            Self::ReferenceDamaged { .. } => "reference.damaged",
+            Self::Document { .. } => "store.document",
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            Self::Absent { .. } => "`xt-store put` makes a store; --store or XT_STORE names one",
+            Self::Format { .. } => "use the version of xt that wrote it; nothing in it was touched",
+            Self::Missing { .. } => "`xt-store ls` lists what is there; --store or XT_STORE names another store",
+            Self::Damaged { .. } => "put the same bytes again to heal it; `xt-store verify` lists all damage",
+            Self::System { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "nothing of this write is visible; free some space and try again"
+            }
+            _ => return Vec::new(),
+        };
+        vec![hint.to_owned()]
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        match self {
+            Self::Input(faults) | Self::Document { faults, .. } => Some(faults),
+            _ => None,
+        }
+    }
+}

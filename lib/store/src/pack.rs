@@ -1,0 +1,202 @@
+//! Packs: files of records, named by the SHA-256 of all their bytes.
+//!
+//! A pack starts with `xtpack/1`; records follow one another without gaps (see block.rs). It is written once, in the
+//! directory of its writer, and never changed after its rename into `packs/`.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+
+use xt_core::digest::{Digest, Hasher};
+
+use crate::block::{HEAD, Head, Kind, MAGIC};
+use crate::index::Entry;
+
+/// First bytes of a pack.
+pub const PREFIX: &[u8; 8] = b"xtpack/1";
+/// Bytes gathered before they are written, and looked through at once when searching.
+const BUFFER: usize = 1 << 20;
+
+/// A pack being written.
+#[derive(Debug)]
+pub struct PackWriter {
+    file: File,
+    hasher: Hasher,
+    buffer: Vec<u8>,
+    length: u64,
+    entries: Vec<Entry>,
+}
+
+impl PackWriter {
+    /// Starts a pack in an empty file.
+    pub fn new(file: File) -> Self {
+        let buffer = PREFIX.to_vec();
+        Self { file, hasher: Hasher::new(), length: buffer.len() as u64, buffer, entries: Vec::new() }
+    }
+
+    /// Appends a record.
+    pub fn append(&mut self, head: Head, stored: &[u8]) -> io::Result<()> {
+        self.entries.push(Entry { head, offset: self.length });
+        self.buffer.extend_from_slice(&head.encode(stored));
+        self.buffer.extend_from_slice(stored);
+        self.length += (HEAD + stored.len()) as u64;
+        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hasher.update(&self.buffer);
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the bytes durable, and says what the pack is called and holds.
+    pub fn finish(mut self) -> io::Result<(Digest, Vec<Entry>)> {
+        self.flush()?;
+        self.file.sync_all()?;
+        Ok((self.hasher.finish(), self.entries))
+    }
+}
+
+/// The digest of all bytes of a file, and how many there are.
+pub fn digest_of(file: &File) -> io::Result<(Digest, u64)> {
+    let (mut hasher, mut buffer, mut at) = (Hasher::new(), vec![0; BUFFER], 0);
+    loop {
+        let length = file.read_at(&mut buffer, at)?;
+        if length == 0 {
+            return Ok((hasher.finish(), at));
+        }
+        hasher.update(&buffer[..length]);
+        at += length as u64;
+    }
+}
+
+/// Name of a pack's file.
+pub fn file_name(pack: Digest) -> String {
+    format!("{}.pack", pack.hex())
+}
+
+/// Name of the index file beside it.
+pub fn index_name(pack: Digest) -> String {
+    format!("{}.idx", pack.hex())
+}
+
+/// The pack that a file in `packs/` is by its name.
+pub fn from_file_name(name: &str) -> Option<Digest> {
+    name.strip_suffix(".pack").and_then(|hex| Digest::from_hex(hex).ok())
+}
+
+/// The stored bytes of a record, when its head is what the index says and the pack reaches that far.
+pub fn read_record(file: &File, entry: &Entry) -> io::Result<Vec<u8>> {
+    let wrong = |problem: &str| io::Error::new(io::ErrorKind::InvalidData, problem);
+    let end = entry.offset.saturating_add(HEAD as u64).saturating_add(u64::from(entry.head.stored));
+    let length = file.metadata()?.len();
+    if end > length {
+        return Err(wrong(&format!("the pack ends at byte {length}, the record at byte {end}")));
+    }
+    let mut head = [0; HEAD];
+    file.read_exact_at(&mut head, entry.offset)?;
+    let mut stored = vec![0; entry.head.stored as usize];
+    file.read_exact_at(&mut stored, entry.offset + HEAD as u64)?;
+    if Head::peek(&head) != Some(entry.head) || !Head::holds(&head, entry.head.kind, &stored) {
+        return Err(wrong(&format!("the head of the record at byte {} is wrong", entry.offset)));
+    }
+    Ok(stored)
+}
+
+/// Finds the records of a pack without its index. What cannot be read is skipped up to the next head.
+pub fn scan(file: &File) -> io::Result<Vec<Entry>> {
+    let length = file.metadata()?.len();
+    let mut entries = Vec::new();
+    let mut offset = PREFIX.len() as u64;
+    while offset < length {
+        if let Some(head) = head_at(file, offset, length)? {
+            entries.push(Entry { head, offset });
+            offset += HEAD as u64 + u64::from(head.stored);
+        } else {
+            let Some(next) = find_magic(file, offset + 1, length)? else { break };
+            offset = next;
+        }
+    }
+    Ok(entries)
+}
+
+fn head_at(file: &File, offset: u64, length: u64) -> io::Result<Option<Head>> {
+    let start = offset + HEAD as u64;
+    if start > length {
+        return Ok(None);
+    }
+    let mut bytes = [0; HEAD];
+    file.read_exact_at(&mut bytes, offset)?;
+    let Some(head) = Head::peek(&bytes).filter(|head| u64::from(head.stored) <= length - start) else {
+        return Ok(None);
+    };
+    let mut payload = Vec::new();
+    if head.kind == Kind::List {
+        payload.resize(head.stored as usize, 0);
+        file.read_exact_at(&mut payload, start)?;
+    }
+    Ok(Head::holds(&bytes, head.kind, &payload).then_some(head))
+}
+
+fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Result<Option<u64>> {
+    let mut window = vec![0; BUFFER];
+    while offset + (HEAD as u64) <= length {
+        let size = usize::try_from(length - offset).unwrap_or(BUFFER).min(BUFFER);
+        file.read_exact_at(&mut window[..size], offset)?;
+        if let Some(found) = window[..size].windows(MAGIC.len()).position(|bytes| bytes == MAGIC) {
+            return Ok(Some(offset + found as u64));
+        }
+        // The magic may straddle two windows.
+        offset += (size - (MAGIC.len() - 1)) as u64;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pack_of(texts: &[&[u8]]) -> (File, Digest, Vec<Entry>) {
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = PackWriter::new(file.try_clone().unwrap());
+        for text in texts {
+            let stored = u32::try_from(text.len()).unwrap();
+            let head = Head { kind: Kind::Whole, codec: 0, stored, plain: text.len() as u64, digest: Digest::of(text) };
+            writer.append(head, text).unwrap();
+        }
+        let (digest, entries) = writer.finish().unwrap();
+        (file, digest, entries)
+    }
+
+    #[test]
+    fn a_pack_is_named_by_its_bytes_and_scanned_without_an_index() {
+        let (file, digest, entries) = pack_of(&[b"one", b"", b"three"]);
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(Digest::of(&bytes), digest);
+        assert_eq!(scan(&file).unwrap(), entries);
+        assert_eq!(read_record(&file, &entries[2]).unwrap(), b"three");
+        assert_eq!(from_file_name(&file_name(digest)), Some(digest));
+    }
+
+    #[test]
+    fn a_scan_goes_on_behind_a_broken_head_and_behind_a_false_magic() {
+        let (file, _, entries) = pack_of(&[b"one", b"xtrecordxtrecord", b"three"]);
+        file.write_all_at(&[0xff], entries[1].offset + 30).unwrap();
+        assert_eq!(scan(&file).unwrap(), [entries[0], entries[2]]);
+        assert!(read_record(&file, &entries[1]).is_err());
+    }
+
+    #[test]
+    fn a_cut_pack_gives_what_is_whole() {
+        let (file, _, entries) = pack_of(&[b"one", b"two"]);
+        for length in 0..file.metadata().unwrap().len() {
+            let (cut, _, _) = pack_of(&[b"one", b"two"]);
+            cut.set_len(length).unwrap();
+            let whole = entries.iter().filter(|e| e.offset + HEAD as u64 + u64::from(e.head.stored) <= length);
+            assert_eq!(scan(&cut).unwrap(), whole.copied().collect::<Vec<_>>(), "{length}");
+            assert!(read_record(&cut, &entries[1]).is_err());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Directory trees: the regular files below a directory, in the order of the bytes of their whole paths.
+//!
+//! The digest of a tree is the SHA-256 of what `sha256sum` prints for its files in that order, so anyone can check it:
+//! `find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`. Modes, times, owners and
+//! empty directories are no part of it. Links, FIFOs, sockets, devices and names that are no plain UTF-8 text are
+//! refused, all of them at once.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use cap_std::fs::Dir;
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::relpath::RelativePath;
+
+use crate::disk;
+use crate::error::StoreError;
+use crate::source::{Source, special};
+
+/// So many refusals are listed; the rest is only counted.
+const LISTED: usize = 100;
+
+/// An open directory tree.
+#[derive(Debug)]
+pub struct Tree {
+    root: Dir,
+    path: PathBuf,
+    files: Vec<RelativePath>,
+}
+
+impl Tree {
+    /// Opens the directory `path`, which must not be a link, and lists its files.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let root = open_root(path)?;
+        let mut walk = Walk { path, files: Vec::new(), faults: Faults::new(), unlisted: 0 };
+        walk.directory(&root, Path::new(""))?;
+        if walk.unlisted > 0 {
+            walk.faults.add("", "input.refused", format!("and {} more", walk.unlisted));
+        }
+        if !walk.faults.is_empty() {
+            return Err(StoreError::Input(walk.faults));
+        }
+        let mut files = walk.files;
+        files.sort_unstable();
+        Ok(Self { root, path: path.to_path_buf(), files })
+    }
+
+    /// The files, sorted by the bytes of the whole path.
+    pub fn files(&self) -> &[RelativePath] {
+        &self.files
+    }
+
+    /// Opens a file of the tree; nothing on the way to it may be a link.
+    pub fn source(&self, file: &RelativePath) -> Result<Source, StoreError> {
+        let path = self.path.join(file.as_str());
+        let (folders, name) = file.as_str().rsplit_once('/').unwrap_or(("", file.as_str()));
+        let mut parent: Option<Dir> = None;
+        for folder in folders.split('/').filter(|folder| !folder.is_empty()) {
+            let opened = disk::open_directory(parent.as_ref().unwrap_or(&self.root), Path::new(folder));
+            parent = Some(opened.map_err(StoreError::system("open", &path))?);
+        }
+        Source::open_in(parent.as_ref().unwrap_or(&self.root), Path::new(name), path)
+    }
+}
+
+/// The listing of a tree, as `sha256sum` prints it. `files` must be in the order of their paths.
+pub fn listing<'a>(files: impl IntoIterator<Item = (&'a RelativePath, Digest)>) -> String {
+    files.into_iter().flat_map(|(path, digest)| [digest.hex(), format!("  {path}\n")]).collect()
+}
+
+fn open_root(path: &Path) -> Result<Dir, StoreError> {
+    let failed = |error| StoreError::system("open", path)(error);
+    let refused = |odd| StoreError::Input(Faults::one("", "input.special", format!("{} is {odd}", path.display())));
+    let found = std::fs::symlink_metadata(strip_slashes(path)).map_err(failed)?;
+    if found.is_symlink() {
+        return Err(refused("a symbolic link; name the directory itself"));
+    }
+    let file = File::open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_dir() {
+        return Err(refused("no directory"));
+    }
+    Ok(Dir::from_std_file(file))
+}
+
+/// A trailing slash would make the system follow a link.
+fn strip_slashes(path: &Path) -> &Path {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut bytes = path.as_os_str().as_bytes();
+    while let [rest @ .., b'/'] = bytes
+        && !rest.is_empty()
+    {
+        bytes = rest;
+    }
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+struct Walk<'a> {
+    path: &'a Path,
+    files: Vec<RelativePath>,
+    faults: Faults,
+    unlisted: usize,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, directory: &Dir, prefix: &Path) -> Result<(), StoreError> {
+        let failed = |error| StoreError::system("list", &self.path.join(prefix))(error);
+        for name in disk::names(directory).map_err(failed)? {
+            self.entry(directory, &name, &prefix.join(&name))?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, directory: &Dir, name: &OsStr, path: &Path) -> Result<(), StoreError> {
+        let shown = self.path.join(path);
+        let Some(relative) = self.relative(path, &shown) else { return Ok(()) };
+        let failed = |error| StoreError::system("open", &shown)(error);
+        let kind = directory.symlink_metadata(name).map_err(failed)?.file_type();
+        if kind.is_dir() {
+            return match disk::open_directory(directory, Path::new(name)) {
+                Ok(inner) => self.directory(&inner, path),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        match disk::odd_type(kind) {
+            Some(odd) => self.refuse("input.special", special(&shown, odd)),
+            None => self.files.push(relative),
+        }
+        Ok(())
+    }
+
+    fn relative(&mut self, path: &Path, shown: &Path) -> Option<RelativePath> {
+        let Some(text) = path.to_str() else {
+            self.refuse("input.name", format!("{} is no UTF-8", shown.display().to_string().escape_debug()));
+            return None;
+        };
+        match RelativePath::new(text) {
+            Ok(relative) => Some(relative),
+            Err(problem) => {
+                self.refuse("input.name", format!("{}: {problem}", shown.display().to_string().escape_debug()));
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, code: &'static str, message: String) {
+        if self.faults.0.len() < LISTED {
+            self.faults.add("", code, message);
+        } else {
+            self.unlisted += 1;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Verification: every byte of every pack, and every object through the same path that readers take.
+
+use std::io;
+use std::sync::PoisonError;
+
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure as _};
+
+use crate::error::StoreError;
+use crate::pack;
+use crate::store::Store;
+
+/// The tag of the report.
+const TAG: &str = "xt.store-report/1";
+
+xt_core::record! {
+    /// What a verification found.
+    pub struct Report as TAG {
+        /// Objects listed.
+        objects: u64,
+        /// Plain bytes of the objects.
+        bytes: u64,
+        /// Packs.
+        packs: u64,
+        /// Bytes of the packs.
+        stored: u64,
+        /// Everything that is wrong, objects first.
+        damaged: Vec<Damage>,
+        /// Packs without a sound index file; the next writer makes it again, and nothing is lost meanwhile.
+        unindexed: Vec<Digest>,
+    }
+}
+
+xt_core::record! {
+    /// Something wrong.
+    pub struct Damage {
+        /// The object that cannot be read; `null` when it is a pack whose bytes changed.
+        object: Option<Digest>,
+        /// The pack; `null` when it is gone.
+        pack: Option<Digest>,
+        /// What is wrong.
+        problem: String,
+    }
+}
+
+impl Store {
+    /// Reads everything. Damage is in the report; an error means that verification itself was not possible.
+    pub fn verify(&self) -> Result<Report, StoreError> {
+        let objects = self.list()?;
+        let packs = self.index.read().unwrap_or_else(PoisonError::into_inner).packs().to_vec();
+        let mut report = Report {
+            objects: objects.len() as u64,
+            bytes: objects.iter().map(|(_, bytes)| bytes).sum(),
+            packs: packs.len() as u64,
+            stored: 0,
+            damaged: Vec::new(),
+            unindexed: Vec::new(),
+        };
+        for (digest, _) in objects {
+            self.verify_object(digest, &mut report)?;
+        }
+        for pack in packs {
+            self.verify_pack(pack, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn verify_object(&self, digest: Digest, report: &mut Report) -> Result<(), StoreError> {
+        let Err(error) = self.read(digest, &mut io::sink()) else { return Ok(()) };
+        if error.exit() != Exit::Store {
+            return Err(error);
+        }
+        let (pack, problem) = match error {
+            StoreError::Damaged { pack, problem, .. } => (Some(pack), problem),
+            other => (None, other.to_string()),
+        };
+        report.damaged.push(Damage { object: Some(digest), pack, problem });
+        Ok(())
+    }
+
+    fn verify_pack(&self, pack: Digest, report: &mut Report) -> Result<(), StoreError> {
+        let mut damaged = |problem| report.damaged.push(Damage { object: None, pack: Some(pack), problem });
+        match self.pack_file(pack).and_then(|file| pack::digest_of(&file)) {
+            Ok((digest, bytes)) => {
+                report.stored += bytes;
+                if digest != pack {
+                    damaged(format!("its bytes have the digest {digest}"));
+                }
+            }
+            Err(error) => damaged(error.to_string()),
+        }
+        if self.index_file(pack)?.is_none() {
+            report.unindexed.push(pack);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Writing objects: any number of them go into one pack, which becomes visible whole and durable, or not at all.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write as _};
+use std::path::Path;
+use std::sync::PoisonError;
+
+use xt_core::digest::{Digest, Hasher};
+use xt_core::field::Manifest;
+
+use crate::block::{BLOCK, Extent, Head, Kind};
+use crate::codec;
+use crate::disk;
+use crate::error::StoreError;
+use crate::index;
+use crate::layout::TMP;
+use crate::lease::Lease;
+use crate::pack::{self, PackWriter};
+use crate::read::{Unusable, plain};
+use crate::source::Source;
+use crate::store::Store;
+
+const PACK: &str = "pack";
+const INDEX: &str = "index";
+
+/// Takes in objects. Nothing is visible before [`Writer::commit`]; dropping the writer without it leaves nothing.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    store: &'a Store,
+    lease: Lease,
+    pack: Option<PackWriter>,
+    /// Digest and kind of each record of this pack.
+    written: BTreeSet<(Digest, Kind)>,
+}
+
+impl Store {
+    /// Starts writing. Takes a lease, and sweeps what dead writers left.
+    pub fn writer(&self) -> Result<Writer<'_>, StoreError> {
+        let lease = Lease::take(&self.layout)?;
+        self.refresh()?;
+        self.mend_indexes(&lease)?;
+        Ok(Writer { store: self, lease, pack: None, written: BTreeSet::new() })
+    }
+
+    /// Makes index files again that are missing or damaged. A pack that is damaged itself gets none: an index made from
+    /// it would turn damaged objects into missing ones.
+    fn mend_indexes(&self, lease: &Lease) -> Result<(), StoreError> {
+        let unindexed = std::mem::take(&mut self.index.write().unwrap_or_else(PoisonError::into_inner).unindexed);
+        for pack in unindexed {
+            let Ok(file) = self.pack_file(pack) else { continue };
+            let failed = |error| StoreError::system("index", &self.pack_path(&pack::file_name(pack)))(error);
+            if pack::digest_of(&file).map_err(failed)?.0 != pack {
+                continue;
+            }
+            let bytes = index::encode(pack, &pack::scan(&file).map_err(failed)?);
+            let made = disk::create_file(lease.directory(), INDEX).and_then(|mut file| file.write_all(&bytes));
+            made.and_then(|()| lease.directory().rename(INDEX, &self.packs, pack::index_name(pack))).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Stores `bytes`; they are durable when this returns.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, StoreError> {
+        let mut writer = self.writer()?;
+        let digest = writer.put(bytes)?;
+        writer.commit()?;
+        Ok(digest)
+    }
+
+    /// Stores the canonical text of a document without its `id`, so that the digest of the object is the id.
+    pub fn put_manifest(&self, manifest: &impl Manifest) -> Result<Digest, StoreError> {
+        self.put(manifest.write().canonical().as_bytes())
+    }
+}
+
+impl Writer<'_> {
+    /// Takes in `bytes`.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<Digest, StoreError> {
+        if bytes.len() >= BLOCK {
+            return self.put_reader(bytes).map(|(digest, _)| digest);
+        }
+        let digest = Digest::of(bytes);
+        self.add_block(Kind::Whole, digest, bytes)?;
+        Ok(digest)
+    }
+
+    /// Takes in the canonical text of a document without its `id`.
+    pub fn put_manifest(&mut self, manifest: &impl Manifest) -> Result<Digest, StoreError> {
+        self.put(manifest.write().canonical().as_bytes())
+    }
+
+    /// Takes in a regular file, named by its path. A link, FIFO, socket or device is refused.
+    pub fn put_file(&mut self, path: &Path) -> Result<(Digest, u64), StoreError> {
+        self.put_source(Source::open(path)?)
+    }
+
+    /// Takes in an open file; one that changes while it is read is refused.
+    pub fn put_source(&mut self, mut source: Source) -> Result<(Digest, u64), StoreError> {
+        let path = source.path().to_path_buf();
+        let put = self.put_named(&mut source, &path)?;
+        source.unchanged()?;
+        Ok(put)
+    }
+
+    /// Takes in everything that `reader` gives, and says how long it was.
+    pub fn put_reader(&mut self, reader: impl Read) -> Result<(Digest, u64), StoreError> {
+        self.put_named(reader, Path::new("the input"))
+    }
+
+    fn put_named(&mut self, mut reader: impl Read, name: &Path) -> Result<(Digest, u64), StoreError> {
+        let failed = |error| StoreError::system("read", name)(error);
+        let mut buffer = vec![0; BLOCK];
+        let mut length = fill(&mut reader, &mut buffer).map_err(failed)?;
+        if length < BLOCK {
+            return Ok((self.put(&buffer[..length])?, length as u64));
+        }
+        let (mut hasher, mut total, mut extents) = (Hasher::new(), 0, Vec::new());
+        while length > 0 {
+            let bytes = &buffer[..length];
+            let block = Digest::of(bytes);
+            hasher.update(bytes);
+            self.add_block(Kind::Block, block, bytes)?;
+            #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
+            Extent { block, offset: 0, length: length as u32 }.encode(&mut extents);
+            total += length as u64;
+            length = fill(&mut reader, &mut buffer).map_err(failed)?;
+        }
+        let digest = hasher.finish();
+        self.add_list(digest, total, &extents)?;
+        Ok((digest, total))
+    }
+
+    /// Makes everything durable, then visible.
+    pub fn commit(mut self) -> Result<(), StoreError> {
+        let Some(pack) = self.pack.take() else { return Ok(()) };
+        let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
+        let (digest, entries) = pack.finish().map_err(failed)?;
+        // The index is not flushed: when it is lost, it is made again from the pack.
+        let bytes = index::encode(digest, &entries);
+        disk::create_file(self.lease.directory(), INDEX).and_then(|mut file| file.write_all(&bytes)).map_err(failed)?;
+        let (from, packs) = (self.lease.directory(), &self.store.packs);
+        let renamed = from.rename(PACK, packs, pack::file_name(digest));
+        renamed.map_err(failed)?;
+        drop(from.rename(INDEX, packs, pack::index_name(digest)));
+        disk::sync_directory(packs).map_err(failed)?;
+        self.store.index.write().unwrap_or_else(PoisonError::into_inner).add(digest, entries);
+        Ok(())
+    }
+
+    fn add_block(&mut self, kind: Kind, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        let wanted: fn(Kind) -> bool = if kind == Kind::Whole { Kind::is_object } else { Kind::is_block };
+        if self.has_written(digest, wanted) || self.holds_block(digest, wanted, bytes)? {
+            return Ok(());
+        }
+        let (codec, stored) = codec::encode(bytes);
+        self.append(Head { kind, codec, stored: 0, plain: bytes.len() as u64, digest }, &stored)
+    }
+
+    fn add_list(&mut self, digest: Digest, plain: u64, extents: &[u8]) -> Result<(), StoreError> {
+        if self.has_written(digest, Kind::is_object) {
+            return Ok(());
+        }
+        for place in self.store.known_places(digest, |kind| kind == Kind::List) {
+            if self.sound(self.store.record(&place))?.is_some_and(|stored| stored == extents) {
+                return Ok(());
+            }
+        }
+        self.append(Head { kind: Kind::List, codec: codec::RAW, stored: 0, plain, digest }, extents)
+    }
+
+    fn has_written(&self, digest: Digest, wanted: fn(Kind) -> bool) -> bool {
+        [Kind::Block, Kind::List, Kind::Whole]
+            .iter()
+            .any(|kind| wanted(*kind) && self.written.contains(&(digest, *kind)))
+    }
+
+    /// Whether the store has a sound copy. A damaged one counts as absent, so the bytes are stored anew: that heals it.
+    fn holds_block(&self, digest: Digest, wanted: fn(Kind) -> bool, bytes: &[u8]) -> Result<bool, StoreError> {
+        for place in self.store.known_places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
+            let read = self.store.record(place).and_then(|stored| plain(place, stored));
+            if self.sound(read)?.is_some_and(|found| found == bytes) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn sound(&self, read: Result<Vec<u8>, Unusable>) -> Result<Option<Vec<u8>>, StoreError> {
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Unusable::Damage(_)) => Ok(None),
+            Err(Unusable::System(error)) => Err(StoreError::system("read", &self.store.pack_path(""))(error)),
+        }
+    }
+
+    fn append(&mut self, mut head: Head, stored: &[u8]) -> Result<(), StoreError> {
+        let path = self.store.path().join(TMP);
+        let failed = |error| StoreError::system("write a pack in", &path)(error);
+        head.stored = u32::try_from(stored.len())
+            .map_err(|_| failed(io::Error::other("the object has more than 107 million blocks")))?;
+        let pack = if let Some(pack) = &mut self.pack {
+            pack
+        } else {
+            let file = disk::create_file(self.lease.directory(), PACK).map_err(failed)?;
+            self.pack.insert(PackWriter::new(file))
+        };
+        pack.append(head, stored).map_err(failed)?;
+        self.written.insert((head.digest, head.kind));
+        Ok(())
+    }
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match reader.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}

@@ -1,0 +1,184 @@
+//! Damage is found on every read, named, and healed by putting the same bytes again.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure as _};
+use xt_store::{Store, StoreError};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 24
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}
+
+fn packs(store: &Store, suffix: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(store.path().join("packs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.to_str().unwrap().ends_with(suffix));
+    paths.sort();
+    paths
+}
+
+fn flip(path: &Path, bit: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, bit / 8).unwrap();
+    byte[0] ^= 1 << (bit % 8);
+    file.write_all_at(&byte, bit / 8).unwrap();
+}
+
+/// A store with small, compressible, incompressible and large objects in one pack.
+fn filled(directory: &Path) -> (Store, Vec<Vec<u8>>) {
+    let mut random = Random(7);
+    let store = Store::open_or_create(&directory.join("s")).unwrap();
+    let mut objects: Vec<Vec<u8>> = (0..20).map(|i| format!("object {i}\n").repeat(i * 7).into_bytes()).collect();
+    objects.push(random.bytes(5000));
+    objects.push(random.bytes((2 << 20) + 99));
+    objects.push(b"text of a larger file\n".repeat(100_000));
+    objects.sort();
+    objects.dedup();
+    let mut writer = store.writer().unwrap();
+    for bytes in &objects {
+        writer.put(bytes).unwrap();
+    }
+    writer.commit().unwrap();
+    (store, objects)
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_pack_never_gives_wrong_bytes_and_is_found_by_verify_and_healed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, objects) = filled(directory.path());
+    let pack = packs(&store, ".pack").pop().unwrap();
+    let good = fs::read(&pack).unwrap();
+    let mut random = Random(99);
+    let mut unreadable = 0;
+    for round in 0..120 {
+        let bit = random.next() % (good.len() as u64 * 8);
+        flip(&pack, bit);
+        let store = Store::open(store.path()).unwrap();
+        let mut bad = Vec::new();
+        for bytes in &objects {
+            match store.get(Digest::of(bytes)) {
+                Ok(found) => assert_eq!(&found, bytes, "bit {bit}"),
+                Err(error) => {
+                    let digest = Digest::of(bytes);
+                    assert!(matches!(error, StoreError::Damaged { digest: d, .. } if d == digest), "{error}");
+                    assert_eq!((error.exit(), error.word()), (Exit::Store, "store.damaged"));
+                    let hex = pack.file_stem().unwrap().to_str().unwrap();
+                    assert!(error.to_string().contains(&digest.hex()) && error.to_string().contains(hex), "{error}");
+                    bad.push(bytes);
+                }
+            }
+        }
+        unreadable += bad.len();
+        if round % 10 == 0 {
+            let report = store.verify().unwrap();
+            assert!(!report.damaged.is_empty(), "bit {bit}");
+            let named: Vec<Digest> = report.damaged.iter().filter_map(|damage| damage.object).collect();
+            let mut expected: Vec<Digest> = bad.iter().map(|bytes| Digest::of(bytes)).collect();
+            expected.sort_unstable();
+            assert_eq!(named, expected, "bit {bit}");
+        }
+        for bytes in bad {
+            assert_eq!(store.put(bytes).unwrap(), Digest::of(bytes));
+            assert_eq!(&store.get(Digest::of(bytes)).unwrap(), bytes, "healed");
+            assert_eq!(&Store::open(store.path()).unwrap().get(Digest::of(bytes)).unwrap(), bytes, "healed for others");
+        }
+        for extra in packs(&store, "").into_iter().filter(|path| path.file_stem() != pack.file_stem()) {
+            fs::remove_file(extra).unwrap();
+        }
+        fs::write(&pack, &good).unwrap();
+    }
+    assert!(unreadable > 60, "the flips must hit objects: {unreadable}");
+    assert!(Store::open(store.path()).unwrap().verify().unwrap().damaged.is_empty(), "control: unharmed, it is clean");
+}
+
+#[test]
+fn an_emptied_a_cut_and_a_missing_pack_are_damage_of_the_named_object() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, objects) = filled(directory.path());
+    let pack = packs(&store, ".pack").pop().unwrap();
+    let good = fs::read(&pack).unwrap();
+    for length in [0, 1, 8, 50, good.len() - 1] {
+        fs::write(&pack, &good[..length]).unwrap();
+        let store = Store::open(store.path()).unwrap();
+        let bad = objects.iter().filter(|bytes| store.get(Digest::of(bytes)).is_err()).count();
+        assert!(bad > 0 && (length > 50 || bad == objects.len()), "{length}: {bad}");
+        assert!(!store.verify().unwrap().damaged.is_empty());
+        let bytes = &objects[0];
+        store.put(bytes).unwrap();
+        assert_eq!(&store.get(Digest::of(bytes)).unwrap(), bytes);
+        for extra in packs(&store, "").into_iter().filter(|path| path.file_stem() != pack.file_stem()) {
+            fs::remove_file(extra).unwrap();
+        }
+    }
+    let open = Store::open(store.path()).unwrap();
+    fs::write(&pack, &good).unwrap();
+    let digest = Digest::of(&objects[3]);
+    assert_eq!(open.get(digest).unwrap(), objects[3]);
+    fs::remove_file(&pack).unwrap();
+    let fresh = Store::open(store.path()).unwrap();
+    assert_eq!(fresh.get(digest).unwrap_err().exit(), Exit::Store);
+}
+
+#[test]
+fn a_missing_or_damaged_index_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, objects) = filled(directory.path());
+    let index = packs(&store, ".idx").pop().unwrap();
+    let good = fs::read(&index).unwrap();
+    let check = |what: &str| {
+        let store = Store::open(store.path()).unwrap();
+        assert_eq!(store.list().unwrap().len(), objects.len(), "{what}");
+        for bytes in &objects {
+            assert_eq!(&store.get(Digest::of(bytes)).unwrap(), bytes, "{what}");
+        }
+        let report = store.verify().unwrap();
+        assert!(report.damaged.is_empty(), "{what}");
+        report.unindexed.len()
+    };
+    assert_eq!(check("control"), 0);
+    let mut random = Random(5);
+    for _ in 0..20 {
+        flip(&index, random.next() % (good.len() as u64 * 8));
+        assert_eq!(check("flipped"), 1);
+        fs::write(&index, &good).unwrap();
+    }
+    fs::write(&index, b"").unwrap();
+    assert_eq!(check("emptied"), 1);
+    fs::remove_file(&index).unwrap();
+    assert_eq!(check("missing"), 1);
+    Store::open(store.path()).unwrap().put(b"something new").unwrap();
+    assert_eq!(fs::read(&index).unwrap(), good, "the next writer makes the index again");
+}
+
+#[test]
+fn a_link_or_fifo_in_the_place_of_a_pack_is_named_and_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open_or_create(&directory.path().join("s")).unwrap();
+    let digest = store.put(b"x").unwrap();
+    let pack = packs(&store, ".pack").pop().unwrap();
+    let aside = directory.path().join("aside");
+    fs::rename(&pack, &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, &pack).unwrap();
+    let error = Store::open(store.path()).unwrap().get(digest).unwrap_err();
+    assert!(error.to_string().contains("symbolic link") && error.exit() == Exit::Store, "{error}");
+    fs::remove_file(&pack).unwrap();
+    nix::unistd::mkfifo(&pack, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = Store::open(store.path()).unwrap().get(digest).unwrap_err();
+    assert!(error.to_string().contains("FIFO"), "{error}");
+    let bytes = store.put(b"x").unwrap();
+    assert_eq!(store.get(bytes).unwrap(), b"x");
+}
