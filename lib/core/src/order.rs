@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::digest::{Digest, Hasher};
 use crate::manifest::candidate::{AccumulationRemainder, BatchRemainder, Batching, Length, Order};
+use crate::manifest::trace::Cursor;
 use crate::random::Stream;
 
 /// The logical shape of a run, worked out before it starts.
@@ -50,6 +51,8 @@ pub enum NoRun {
 /// One micro-batch: where it stands and which samples it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
+    /// Number of the micro-batch over all epochs, counted from 0: the logical time of what is drawn for it.
+    pub number: u64,
     /// Epoch, counted from 0.
     pub epoch: u64,
     /// Micro-batch within the epoch, counted from 0.
@@ -92,6 +95,9 @@ impl Shape {
         if steps == 0 {
             return Err(NoRun::NoStep { micro_batches, accumulation });
         }
+        // The number of the micro-batch after the last one must be countable, too.
+        let epochs = micro_batches.checked_add(accumulation).ok_or(NoRun::TooMany)?;
+        steps.checked_add(1).and_then(|steps| steps.checked_mul(epochs)).ok_or(NoRun::TooMany)?;
         Ok(Self { samples, micro_batches, steps, batching, order })
     }
 
@@ -124,7 +130,14 @@ pub fn samples_per_epoch(tokens: u64, context: u64) -> u64 {
 pub struct Walk {
     shape: Shape,
     seed: u64,
-    epoch: Option<(u64, Vec<u64>)>,
+    epoch: Option<Epoch>,
+}
+
+#[derive(Clone, Debug)]
+struct Epoch {
+    number: u64,
+    order: Vec<u64>,
+    digest: Digest,
 }
 
 impl Walk {
@@ -139,25 +152,39 @@ impl Walk {
         (first..first + count).map(|number| self.micro_batch(number)).collect()
     }
 
+    /// Where the walk stands after `steps` steps.
+    pub fn cursor(&mut self, steps: u64) -> Cursor {
+        let (number, _) = self.shape.micro_batches_of(steps);
+        let (epoch, micro_batch) = (number / self.shape.micro_batches, number % self.shape.micro_batches);
+        let order = self.epoch(epoch).digest;
+        Cursor { epoch, micro_batch, sample: micro_batch * self.shape.batching.samples, order }
+    }
+
     fn micro_batch(&mut self, number: u64) -> MicroBatch {
         let (epoch, index) = (number / self.shape.micro_batches, number % self.shape.micro_batches);
         let from = index * self.shape.batching.samples;
         let to = (from + self.shape.batching.samples).min(self.shape.samples);
-        let order = self.order_of(epoch);
         #[expect(clippy::cast_possible_truncation, reason = "samples are held in memory, so they fit")]
-        let samples = order[from as usize..to as usize].to_vec();
-        MicroBatch { epoch, index, samples }
+        let samples = self.epoch(epoch).order[from as usize..to as usize].to_vec();
+        MicroBatch { number, epoch, index, samples }
     }
 
-    fn order_of(&mut self, epoch: u64) -> &[u64] {
-        if self.epoch.as_ref().is_none_or(|(known, _)| *known != epoch) {
-            let order = match self.shape.order {
-                Order::Shuffled => Stream::new(self.seed, "order", epoch).permutation(self.shape.samples),
-                Order::Sequential => (0..self.shape.samples).collect(),
-            };
-            self.epoch = Some((epoch, order));
-        }
-        self.epoch.as_ref().map_or(&[], |(_, order)| order)
+    fn epoch(&mut self, number: u64) -> &Epoch {
+        let (shape, seed) = (self.shape, self.seed);
+        let known = self.epoch.take().filter(|epoch| epoch.number == number);
+        self.epoch.insert(known.unwrap_or_else(|| Epoch::new(shape, seed, number)))
+    }
+}
+
+impl Epoch {
+    fn new(shape: Shape, seed: u64, number: u64) -> Self {
+        let order = match shape.order {
+            Order::Shuffled => Stream::new(seed, "order", number).permutation(shape.samples),
+            Order::Sequential => (0..shape.samples).collect(),
+        };
+        let mut hasher = Hasher::new();
+        order.iter().for_each(|sample| hasher.update(&sample.to_le_bytes()));
+        Self { number, digest: hasher.finish(), order }
     }
 }
 
@@ -239,6 +266,33 @@ mod tests {
         assert!(epochs[0] != epochs[1] && epochs[1] != epochs[2] && epochs[0] != epochs[2]);
     }
 
+    /// Rows: one spelling of the boundary, and the order of the right epoch.
+    #[test]
+    fn the_cursor_after_an_epoch_is_the_start_of_the_next() {
+        let batching = Batching {
+            samples: 4,
+            accumulation: 1,
+            remainder: BatchRemainder::Keep,
+            accumulation_remainder: AccumulationRemainder::Flush,
+        };
+        let shape = Shape::new(18, batching, Order::Shuffled, &Length::Epochs { epochs: 2 }).unwrap();
+        let mut walk = Walk::new(shape, 7);
+        let places: Vec<(u64, u64, u64)> =
+            (0..6).map(|steps| walk.cursor(steps)).map(|c| (c.epoch, c.micro_batch, c.sample)).collect();
+        assert_eq!(places, [(0, 0, 0), (0, 1, 4), (0, 2, 8), (0, 3, 12), (0, 4, 16), (1, 0, 0)]);
+        assert_eq!(walk.cursor(1).order, walk.cursor(4).order);
+        assert_ne!(walk.cursor(4).order, walk.cursor(5).order);
+        assert_ne!(Walk::new(shape, 8).cursor(1).order, walk.cursor(1).order);
+    }
+
+    #[test]
+    fn a_run_whose_micro_batches_cannot_be_counted_is_refused() {
+        let carry = AccumulationRemainder::Carry;
+        let long = Length::Steps { steps: 1_000_000_000_000_000 };
+        assert_eq!(shape(10, 1, 1_048_576, carry, &long), Err(NoRun::TooMany));
+        assert!(shape(10, 1, 4, carry, &long).is_ok());
+    }
+
     #[test]
     fn what_makes_no_run_is_named() {
         let drop = AccumulationRemainder::Drop;
@@ -253,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_digest_of_samples_sees_order_and_borders() {
-        let batch = |samples: Vec<u64>| MicroBatch { epoch: 0, index: 0, samples };
+        let batch = |samples: Vec<u64>| MicroBatch { number: 0, epoch: 0, index: 0, samples };
         let together = samples_digest(&[batch(vec![1, 2])]);
         assert_ne!(together, samples_digest(&[batch(vec![2, 1])]));
         assert_ne!(together, samples_digest(&[batch(vec![1]), batch(vec![2])]));

@@ -1,6 +1,8 @@
 //! What can be done with the documents: pure functions, one file each.
 
 pub mod admit;
+pub mod bind;
+pub mod chain;
 pub mod compare;
 pub mod compile;
 pub mod environment;

@@ -39,6 +39,9 @@ pub enum RecordError {
     /// Another process held the lock for longer than this one waits.
     #[error("the record is locked by another process")]
     Locked,
+    /// The record was opened for reading, or the disk takes no writes.
+    #[error("the record can only be read here")]
+    ReadOnly,
     /// The operation id stands for another request.
     #[error("operation {operation} carries the request {recorded}, not {asked}")]
     Conflict {
@@ -130,6 +133,7 @@ impl From<rusqlite::Error> for RecordError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
                 Self::Locked
             }
+            Some(ErrorCode::ReadOnly) => Self::ReadOnly,
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged { what: error.to_string() },
             _ => Self::Sqlite(error),
         }
@@ -148,7 +152,7 @@ impl Failure for RecordError {
             | Self::Illegal { .. }
             | Self::Closed { .. } => Exit::Conflict,
             Self::NoEnd { .. } => Exit::Bug,
-            Self::Io { .. } | Self::Sqlite(_) => Exit::System,
+            Self::ReadOnly | Self::Io { .. } | Self::Sqlite(_) => Exit::System,
         }
     }
 
@@ -158,6 +162,7 @@ impl Failure for RecordError {
             Self::Foreign { .. } => "record.foreign",
             Self::Newer { .. } => "record.newer",
             Self::Locked => "record.locked",
+            Self::ReadOnly => "record.read-only",
             Self::Conflict { .. } => "operation.conflict",
             Self::Claimed { .. } => "attempt.claimed",
             Self::Settled { .. } => "attempt.settled",

@@ -118,12 +118,11 @@ fn existing(transaction: &Transaction<'_>, known: Operation, asked: Digest) -> R
 
 fn experiment(transaction: &Transaction<'_>, submission: &Submission) -> Result<Name, RecordError> {
     let id = &submission.experiment;
-    match query::experiment(transaction, id)? {
-        Some(known) => open(id, known.state)?,
-        None => {
-            insert(transaction, ExperimentState::INITIAL, id, &[])?;
-            created::<ExperimentState>(transaction, id, submission.now, &object([]))?;
-        }
+    if let Some(known) = query::experiment(transaction, id)? {
+        open(id, known.state)?;
+    } else {
+        insert(transaction, ExperimentState::INITIAL, id, &[])?;
+        created::<ExperimentState>(transaction, id, submission.now, &object([]))?;
     }
     Ok(id.clone())
 }
@@ -249,9 +248,9 @@ fn insert<S: Machine>(
     id: &Name,
     members: &[(&str, &str)],
 ) -> Result<(), RecordError> {
-    let columns: String = members.iter().map(|(column, _)| format!(", {column}")).collect();
-    let places: String = (0..members.len()).map(|place| format!(", ?{}", place + 3)).collect();
-    let sql = format!("INSERT INTO {} (id, state{columns}) VALUES (?1, ?2{places})", S::LEVEL);
+    let columns: Vec<&str> = ["id", "state"].into_iter().chain(members.iter().map(|(column, _)| *column)).collect();
+    let places = vec!["?"; columns.len()].join(", ");
+    let sql = format!("INSERT INTO {} ({}) VALUES ({places})", S::LEVEL, columns.join(", "));
     let head = [id.as_str(), state.name()];
     let values = head.into_iter().chain(members.iter().map(|(_, value)| *value));
     transaction.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(values))?;

@@ -70,21 +70,14 @@ impl Process {
     }
 
     fn look(&self) -> Liveness {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
-        match stat.as_deref().map(state_and_start) {
-            // An ended process whose parent has not asked for its exit status keeps its number.
-            Ok(Some(('Z' | 'X', _))) => Liveness::Dead,
-            Ok(Some((_, start))) if start == self.start_time => Liveness::Alive,
-            Ok(Some(_)) => Liveness::Dead,
-            // `/proc` may be mounted so that it hides processes of others; the kernel still tells that they exist.
-            _ if self.number_is_free() => Liveness::Dead,
-            _ => Liveness::Unknown,
-        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
+        judge(stat.as_deref().and_then(state_and_start), self.start_time, || self.exists())
     }
 
     /// Asks with signal 0, which is delivered to nobody: kill(2), "existence and permission checks".
-    fn number_is_free(&self) -> bool {
-        i32::try_from(self.pid).is_ok_and(|pid| pid > 0 && kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
+    fn exists(&self) -> Result<(), Errno> {
+        let pid = i32::try_from(self.pid).ok().filter(|pid| *pid > 0).ok_or(Errno::ESRCH)?;
+        kill(Pid::from_raw(pid), None)
     }
 
     /// As a member of an event's payload.
@@ -101,6 +94,19 @@ impl Process {
 impl std::fmt::Display for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} (start {}, boot {})", self.pid, self.start_time, self.boot_id)
+    }
+}
+
+/// Judges from state and start time of the process that has the number, if `/proc` shows one, and from the kernel's
+/// answer whether the number is in use: `/proc` may be mounted so that it hides processes of others.
+fn judge(shown: Option<(char, u64)>, start_time: u64, exists: impl FnOnce() -> Result<(), Errno>) -> Liveness {
+    match shown {
+        // An ended process whose parent has not asked for its exit status keeps its number.
+        Some(('Z' | 'X', _)) => Liveness::Dead,
+        Some((_, start)) if start == start_time => Liveness::Alive,
+        Some(_) => Liveness::Dead,
+        None if exists() == Err(Errno::ESRCH) => Liveness::Dead,
+        None => Liveness::Unknown,
     }
 }
 
@@ -139,5 +145,22 @@ mod tests {
         let stat = format!("7 (a) b (c) S {}", fields.join(" "));
         assert_eq!(state_and_start(&stat), Some(('S', 220)));
         assert_eq!(state_and_start("7 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn only_a_free_number_or_another_start_time_is_dead() {
+        let free = || Err(Errno::ESRCH);
+        for (shown, exists, liveness) in [
+            (Some(('S', 5)), Ok(()), Liveness::Alive),
+            (Some(('R', 5)), Err(Errno::EPERM), Liveness::Alive),
+            (Some(('S', 6)), Ok(()), Liveness::Dead),
+            (Some(('Z', 5)), Ok(()), Liveness::Dead),
+            (None, free(), Liveness::Dead),
+            (None, Err(Errno::EPERM), Liveness::Unknown),
+            (None, Ok(()), Liveness::Unknown),
+            (None, Err(Errno::EINVAL), Liveness::Unknown),
+        ] {
+            assert_eq!(judge(shown, 5, || exists), liveness, "{shown:?} {exists:?}");
+        }
     }
 }

@@ -4,11 +4,12 @@
 //! `number` is never used twice.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::RecordError;
 
@@ -48,23 +49,37 @@ CREATE TABLE attempt (
 CREATE INDEX attempt_of_run ON attempt (run);
 ";
 
-/// The format of the file at `path`, from its first bytes alone: opening it with SQLite could already make files
-/// beside it. `None` when there is no file. Refuses other files and newer formats.
+/// The format of the file at `path`; `None` when there is no file. Refuses other files and newer formats.
 ///
-/// Offsets by the "SQLite Database File Format", section 1.3: magic at 0, user version at 60, application id at 68.
+/// Read through SQLite's `immutable` mode, which looks at the file's head ("Database File Format", section 1.3, user
+/// version at byte 60 and application id at byte 68) and makes no files beside it. Reading those bytes with a file
+/// handle of our own would be worse: closing any handle of a file drops all locks that this process has on it, those of
+/// an open record too ("How To Corrupt An SQLite Database File", section 2.2).
 pub fn format(path: &Path) -> Result<Option<u32>, RecordError> {
-    let mut head = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.and_then(|file| file.take(100).read_to_end(&mut head)),
+    if !path.try_exists().map_err(|source| io_error(path, source))? {
+        return Ok(None);
     }
-    .map_err(|source| io_error(path, source))?;
-    let number = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    let (Some(found), Some(APPLICATION_ID), true) = (number(60), number(68), head.starts_with(b"SQLite format 3\0"))
-    else {
-        return Err(RecordError::Foreign { path: path.into() });
-    };
-    supported(path, found).map(Some)
+    let connection = connect_immutable(path)?;
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+    match number("application_id") {
+        Ok(APPLICATION_ID) => supported(path, number("user_version")?).map(Some),
+        Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => Err(error.into()),
+        _ => Err(RecordError::Foreign { path: path.into() }),
+    }
+}
+
+/// The path as a URI; every byte that could mean something in one is escaped.
+fn immutable(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    let escaped: String = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|byte| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02x}") })
+        .collect();
+    // Two slashes at the start would read as a host name.
+    let start = if path.is_absolute() { "file://" } else { "file:./" };
+    format!("{start}{escaped}?immutable=1")
 }
 
 /// `found`, unless it is a format that this version does not know.
@@ -140,24 +155,36 @@ pub fn connect(path: &Path) -> Result<Connection, RecordError> {
 /// A connection that only reads.
 ///
 /// SQLite reads a write-ahead log through a shared index file, which it cannot make on a read-only disk. Where there is
-/// none and none can be made, nobody is writing, and the log is read without locks, with the index in memory
-/// ("Write-Ahead Logging", section 8, "Use of WAL Without Shared-Memory").
+/// none and none can be made, nobody else has the record open, and it is read without locks.
 pub fn connect_read_only(path: &Path, patience: Duration) -> Result<Connection, RecordError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(patience)?;
-    let tried = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
-    match tried {
-        Ok(()) => Ok(connection),
-        Err(_) if !beside(path, "-shm").exists() => connect_alone(path),
-        Err(error) => Err(error.into()),
-    }
+    let Err(error) = touch(&connection) else { return Ok(connection) };
+    let no_index_can_be_made = matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly));
+    if no_index_can_be_made && !beside(path, "-shm").exists() { connect_alone(path) } else { Err(error.into()) }
 }
 
+/// A log that is there is read with its index in memory ("Write-Ahead Logging", section 8, "Use of WAL Without
+/// Shared-Memory"); where there is none, the file is all there is.
 fn connect_alone(path: &Path) -> Result<Connection, RecordError> {
-    let connection = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix-none")?;
-    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let connection = if beside(path, "-wal").exists() {
+        let connection = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix-none")?;
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        connection
+    } else {
+        connect_immutable(path)?
+    };
+    touch(&connection)?;
     Ok(connection)
+}
+
+fn connect_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(immutable(path), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+}
+
+/// Opening alone does not look at the file; the first query does.
+fn touch(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {

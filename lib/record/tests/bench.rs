@@ -1,6 +1,8 @@
 //! What the tests share: a folder with a record in it, and things to put there.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use xt_core::digest::Digest;
@@ -49,4 +51,49 @@ pub fn submission(text: &str, operation: Option<&str>) -> Submission {
 /// A supervisor that is nobody.
 pub fn nobody() -> Process {
     Process { pid: 4_000_000, start_time: u64::MAX, boot_id: "none".to_string(), namespace: 1 }
+}
+
+/// This program again, as another process that runs the ignored test `part` on the record at `path`.
+pub fn another(part: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", part]).env(PATH, path).stdin(Stdio::null());
+    command
+}
+
+const PATH: &str = "XT_TEST_RECORD";
+
+/// The record that [`another`] was called with.
+pub fn given() -> PathBuf {
+    std::env::var_os(PATH).unwrap().into()
+}
+
+/// What a part printed: lines that begin with `> `.
+pub fn said(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    text.lines().filter_map(|line| Some(line.split_once("> ")?.1.to_string())).collect()
+}
+
+/// Holds the events against the states: the log has no gaps, each entry goes on where the one before ended, by the edge
+/// tables, and what it leads to is what the tables hold. Gives the number of events.
+pub fn audit(path: &Path) -> u64 {
+    let record = Record::open(path).unwrap();
+    let mut states: BTreeMap<(String, String), String> = BTreeMap::new();
+    let events = record.events(0).unwrap();
+    for (event, sequence) in events.iter().zip(1..) {
+        assert_eq!(event.sequence, sequence, "a gap in the log");
+        let subject = (event.level.to_string(), event.subject.to_string());
+        let before = states.insert(subject, event.after.as_ref().unwrap().to_string());
+        assert_eq!(before, event.before.as_ref().map(ToString::to_string), "{event:?}");
+    }
+    let raw = rusqlite::Connection::open(path).unwrap();
+    let sound: String = raw.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+    let mut held = BTreeMap::new();
+    for level in ["experiment", "node", "run", "attempt", "operation"] {
+        let mut rows = raw.prepare(&format!("SELECT id, state FROM {level}")).unwrap();
+        let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).unwrap();
+        held.extend(rows.map(|row| row.unwrap()).map(|(id, state)| ((level.to_string(), id), state)));
+    }
+    assert_eq!(states, held);
+    events.len() as u64
 }

@@ -2,4 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod crash;
+mod crowd;
+mod file;
+mod process;
 mod submit;

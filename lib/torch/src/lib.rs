@@ -1,1 +1,9 @@
-//! A C++ shim over libtorch for what tch does not expose.
+//! A C++ shim over libtorch for what tch does not expose, and the worker's other unsafe lines.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod descriptor;
+pub mod memory;
+mod shim;
+pub mod switches;
+
+pub use shim::TorchError;

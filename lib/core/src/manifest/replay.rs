@@ -15,6 +15,8 @@ crate::record! {
         plan: Digest,
         /// Id of the run record of the replay.
         replayed: Digest,
+        /// Pins of the stack that differ and were allowed to, by name; empty when it ran on the recorded stack.
+        allowed: Vec<PinDifference>,
         /// The answer.
         outcome: Outcome,
         /// Steps asked for.
@@ -25,6 +27,18 @@ crate::record! {
         divergence: Option<Divergence>,
         /// Outputs compared after the last step, when the whole run was replayed.
         outputs: Vec<OutputComparison>,
+    }
+}
+
+crate::record! {
+    /// A pin of the execution stack that does not have its recorded value.
+    pub struct PinDifference {
+        /// The pin, such as `worker` or `library libc.so.6`.
+        what: String,
+        /// What the record says.
+        recorded: String,
+        /// What is found now.
+        now: String,
     }
 }
 
@@ -87,8 +101,8 @@ crate::record! {
     pub struct OutputComparison {
         /// Its path.
         path: String,
-        /// Digest in the record.
-        recorded: Digest,
+        /// Digest in the record; `null` when the record has no such file.
+        recorded: Option<Digest>,
         /// Digest of the replay; `null` when the file is missing.
         replayed: Option<Digest>,
     }

@@ -1,10 +1,12 @@
 //! `xt.trace/1` and its lines: one line a step, each chained to the one before.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::canonical::Value;
+use crate::canonical::{Value, parse};
 use crate::digest::Digest;
+use crate::fault::Faults;
 use crate::field::Field;
 use crate::number::{Bits32, Finite};
 use crate::tag;
@@ -54,9 +56,9 @@ crate::record! {
         parameters: Digest,
         /// Digest of the optimiser's state after the update, by name.
         optimizer: Digest,
-        /// Digest of the generator: seed and every counter.
+        /// Digest of the [`Generator`] after the step.
         generator: Digest,
-        /// Digest of the data cursor: the next sample that was not consumed.
+        /// Digest of the [`Cursor`] after the step.
         cursor: Digest,
         /// Whether the update was left out.
         skipped: bool,
@@ -101,6 +103,46 @@ crate::words! {
     }
 }
 
+crate::record! {
+    /// The whole state of the random generator: it counts, so nothing else is kept.
+    pub struct Generator {
+        /// Name of the generator.
+        algorithm: String,
+        /// Seed of the run.
+        seed: u64,
+        /// Logical time of the next draws: number of the next micro-batch, over all epochs.
+        micro_batch: u64,
+    }
+}
+
+crate::record! {
+    /// The next sample that was not consumed. After the last micro-batch of an epoch this is the first of the next one: no state has two spellings.
+    pub struct Cursor {
+        /// Epoch, from 0.
+        epoch: u64,
+        /// Micro-batch within the epoch, from 0.
+        micro_batch: u64,
+        /// Place of its first sample in the order of the epoch, from 0.
+        sample: u64,
+        /// SHA-256 of the sample numbers of the epoch in order, each as 8 little-endian bytes.
+        order: Digest,
+    }
+}
+
+impl Generator {
+    /// SHA-256 of the canonical text.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.write().canonical().as_bytes())
+    }
+}
+
+impl Cursor {
+    /// SHA-256 of the canonical text.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.write().canonical().as_bytes())
+    }
+}
+
 impl Stage {
     /// Values that are not finite.
     pub const fn non_finite(&self) -> u64 {
@@ -124,5 +166,165 @@ impl Step {
     pub fn chain_to(mut self, before: Digest) -> Self {
         self.chain = self.chained(before);
         self
+    }
+}
+
+/// The first line of a trace that cannot be trusted; those before it can.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the trace: {problem}")]
+pub struct BadLine {
+    /// Number of the line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub problem: BadLineProblem,
+}
+
+/// What is wrong with a line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLineProblem {
+    /// The last line has no end: its writer was stopped.
+    #[error("it is cut off")]
+    Torn,
+    /// It is no step.
+    #[error("it is no step: {0}")]
+    NotAStep(String),
+    /// It is a step, but not in the one text that the step has.
+    #[error("it is not in canonical form")]
+    NotCanonical,
+    /// Another step was due.
+    #[error("step {expected} was due, found step {found}")]
+    Number {
+        /// The step that was due.
+        expected: u64,
+        /// The step that was found.
+        found: u64,
+    },
+    /// It does not belong to the lines before it.
+    #[error("its chain is {found}, but this line after the ones before it gives {expected}")]
+    Chain {
+        /// What the lines give.
+        expected: Digest,
+        /// What the line says.
+        found: Digest,
+    },
+}
+
+/// Reads the bytes of a `steps.jsonl` that belongs to `plan`, up to the first line that cannot be trusted.
+pub fn read_steps(plan: Digest, bytes: &[u8]) -> (Vec<Step>, Option<BadLine>) {
+    let (mut steps, mut chain) = (Vec::new(), plan);
+    for (index, text) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let line = index as u64 + 1;
+        match read_step(line, chain, text) {
+            Ok(step) => {
+                chain = step.chain;
+                steps.push(step);
+            }
+            Err(problem) => return (steps, Some(BadLine { line, problem })),
+        }
+    }
+    (steps, None)
+}
+
+fn read_step(number: u64, before: Digest, text: &[u8]) -> Result<Step, BadLineProblem> {
+    let text = text.strip_suffix(b"\n").ok_or(BadLineProblem::Torn)?;
+    let value = parse(text).map_err(|error| BadLineProblem::NotAStep(format!("{error}")))?;
+    let mut faults = Faults::new();
+    let step = Step::read(&value, "", &mut faults).filter(|_| faults.is_empty());
+    let step = step.ok_or_else(|| BadLineProblem::NotAStep(format!("{faults}")))?;
+    if step.write().canonical().as_bytes() != text {
+        return Err(BadLineProblem::NotCanonical);
+    }
+    if step.step != number {
+        return Err(BadLineProblem::Number { expected: number, found: step.step });
+    }
+    let expected = step.chained(before);
+    if step.chain != expected {
+        return Err(BadLineProblem::Chain { expected, found: step.chain });
+    }
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn line(step: u64, before: Digest) -> Step {
+        let digest = Digest::of(b"x");
+        Step {
+            step,
+            epoch: 0,
+            micro_batches: 1,
+            samples: digest,
+            learning_rate: Finite::new(0.5).unwrap(),
+            loss: None,
+            loss_bits: Bits32::of(f32::NAN),
+            loss_scale: Finite::new(1.0).unwrap(),
+            gradient_norm: Finite::new(2.0),
+            gradient_norm_bits: Bits32::of(2.0),
+            stages: vec![],
+            gradients: digest,
+            parameters: digest,
+            optimizer: digest,
+            generator: digest,
+            cursor: digest,
+            skipped: false,
+            chain: digest,
+        }
+        .chain_to(before)
+    }
+
+    fn trace(plan: Digest) -> Vec<u8> {
+        let mut chain = plan;
+        let mut bytes = Vec::new();
+        for number in 1..=3 {
+            let step = line(number, chain);
+            chain = step.chain;
+            bytes.extend_from_slice(step.write().canonical().as_bytes());
+            bytes.push(b'\n');
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_whole_trace_is_read_and_another_plan_is_not_its_plan() {
+        let plan = Digest::of(b"plan");
+        let (steps, bad) = read_steps(plan, &trace(plan));
+        assert_eq!((steps.len(), bad), (3, None));
+        let (steps, bad) = read_steps(Digest::of(b"other"), &trace(plan));
+        assert!(steps.is_empty() && matches!(bad.unwrap().problem, BadLineProblem::Chain { .. }));
+    }
+
+    #[test]
+    fn a_flipped_byte_anywhere_breaks_the_trace_at_its_line() {
+        let plan = Digest::of(b"plan");
+        let whole = trace(plan);
+        let second = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let third = second + whole[second..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        for at in second..third {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            let (steps, bad) = read_steps(plan, &changed);
+            assert_eq!((steps.len(), bad.map(|bad| bad.line)), (1, Some(2)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_leaves_the_lines_before_it() {
+        let plan = Digest::of(b"plan");
+        let whole = trace(plan);
+        let (steps, bad) = read_steps(plan, &whole[..whole.len() - 1]);
+        assert_eq!(steps.len(), 2);
+        assert_eq!(bad, Some(BadLine { line: 3, problem: BadLineProblem::Torn }));
+    }
+
+    #[test]
+    fn a_left_out_or_repeated_line_is_noticed() {
+        let plan = Digest::of(b"plan");
+        let whole = trace(plan);
+        let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        let number = |bad: Option<BadLine>| matches!(bad.unwrap().problem, BadLineProblem::Number { .. });
+        assert!(number(read_steps(plan, &[lines[0], lines[2]].concat()).1));
+        assert!(number(read_steps(plan, &[lines[0], lines[0]].concat()).1));
     }
 }

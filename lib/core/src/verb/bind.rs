@@ -1,0 +1,331 @@
+//! Whether a run may be frozen, and what its bundle binds. Freezing derives the bundle from the evidence; verifying
+//! derives it again and compares, so there is one rule for both.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::canonical::Value;
+use crate::digest::Digest;
+use crate::fault::Faults;
+use crate::field::{Field, Manifest};
+use crate::manifest::Artifact;
+use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
+use crate::manifest::candidate::{Base, Model, NonFinite};
+use crate::manifest::custody::{Custody, State};
+use crate::manifest::intent::Floor;
+use crate::manifest::plan::{Plan, Role};
+use crate::manifest::run::{Log, Run, Stack, Status};
+use crate::relpath::RelativePath;
+use crate::verb::chain::{LINES, Tally};
+use crate::verb::{compare, compile};
+
+/// The trained parameters among the outputs of a run.
+pub const WEIGHTS: &str = "model.safetensors";
+/// How the model is built, among the outputs of a run.
+pub const CONFIGURATION: &str = "config.json";
+/// How text becomes tokens, among the outputs of a run.
+pub const TOKENIZER: &str = "tokenizer.json";
+
+/// What is known of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Its record.
+    pub run: &'a Run,
+    /// Its plan.
+    pub plan: &'a Plan,
+    /// Its custody record, if it has one.
+    pub custody: Option<&'a Custody>,
+    /// Its trace, followed to the end, if it has one.
+    pub trace: Option<&'a Tally>,
+}
+
+/// The bundle of a run, or every reason why there is none.
+pub fn bind(evidence: &Evidence<'_>, size: Size) -> Result<Bundle, Faults> {
+    let mut faults = Faults::new();
+    check(evidence, &mut faults);
+    let (Some(custody), Some(trace), Some(stack)) = (evidence.custody, evidence.trace, &evidence.run.stack) else {
+        return Err(faults);
+    };
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let (run, plan) = (evidence.run, evidence.plan);
+    let members = members(run, plan, custody, trace, size)?;
+    Ok(Bundle {
+        size,
+        fingerprint: plan.fingerprint,
+        plan: plan.id(),
+        run: run.id(),
+        dataset: plan.dataset.id(),
+        custody: custody.id(),
+        trace: trace.head.id(),
+        base: match plan.candidate.base {
+            Base::Random {} => None,
+        },
+        members,
+        compatibility: compatibility(plan, stack),
+    })
+}
+
+/// Notes every reason why the run may not be frozen.
+pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
+    let Evidence { run, plan, custody, trace } = *evidence;
+    check_end(run, faults);
+    check_plan(run, plan, faults);
+    check_stack(run, plan, faults);
+    check_outputs(run, plan, faults);
+    match custody {
+        Some(custody) => check_custody(run, plan, custody, faults),
+        None => faults.add("run#/custody", "bundle.custody", "there is no custody record: the trainer never started"),
+    }
+    match trace {
+        Some(trace) => check_trace(run, plan, trace, faults),
+        None => faults.add("run#/trace", "bundle.trace", "there is no trace: no step was taken"),
+    }
+}
+
+/// Only a run that ended well and whole.
+fn check_end(run: &Run, faults: &mut Faults) {
+    if run.status != Status::Succeeded {
+        let message = format!("only a succeeded run is frozen, this one is {}: {}", run.status, run.cause);
+        faults.add("run#/status", "bundle.status", message);
+    }
+    if (run.exit.code, run.exit.signal) != (Some(0), None) {
+        let message = format!("the trainer must have exited with 0, found {}", run.exit.write().canonical());
+        faults.add("run#/exit", "bundle.exit", message);
+    }
+    if !run.progress.completed {
+        faults.add("run#/progress/completed", "bundle.progress", "the trainer did not report completion");
+    }
+    if !run.quarantined.is_empty() {
+        let count = run.quarantined.len();
+        let message = format!("{count} files are in quarantine, and nothing there is ever bound");
+        faults.add("run#/quarantined", "bundle.quarantined", message);
+    }
+}
+
+/// The record must say the same as the plan, wherever it repeats it.
+fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
+    if let Err(found) = compile::check_plan(plan) {
+        faults.0.extend(found.within("plan").0);
+    }
+    let candidate = &plan.candidate;
+    let mut same = |at: &str, recorded: Value, planned: Value| {
+        for difference in compare::documents(&recorded, &planned) {
+            let pointer = format!("run#{at}{}", difference.pointer);
+            let message = format!("the run says {}, its plan {}", difference.first, difference.second);
+            faults.add(pointer, "bundle.plan", message);
+        }
+    };
+    same("/plan", run.plan.write(), plan.id().write());
+    same("/request", run.request.write(), plan.request.write());
+    same("/fingerprint", run.fingerprint.write(), plan.fingerprint.write());
+    same("/regime", run.regime.write(), candidate.regime.write());
+    same("/precision", run.precision.write(), candidate.precision.write());
+    same("/seed", run.seed.write(), plan.seed.write());
+    same("/dataset", run.dataset.write(), plan.dataset.id().write());
+    same("/inputs", run.inputs.write(), plan.inputs.write());
+    same("/intent", run.intent.write(), plan.intent.write());
+    same("/isolation", run.isolation.write(), plan.intent.isolation.profile.write());
+    same("/progress/planned", run.progress.planned.write(), plan.work.steps.write());
+    same("/progress/steps", run.progress.steps.write(), plan.work.steps.write());
+    for (name, value) in &plan.environment {
+        same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
+    }
+}
+
+/// What it ran on must be known, down to what the trainer said about itself.
+fn check_stack(run: &Run, plan: &Plan, faults: &mut Faults) {
+    let Some(reported) = run.stack.as_ref().and_then(|stack| stack.reported.as_ref()) else {
+        let message = "what it ran on is not known: the trainer was never ready";
+        faults.add("run#/stack", "bundle.stack", message);
+        return;
+    };
+    let pairs = [
+        ("threads", reported.threads, plan.candidate.execution.threads),
+        ("samples_per_epoch", reported.samples_per_epoch, plan.work.samples_per_epoch),
+    ];
+    for (field, found, planned) in pairs.into_iter().filter(|(_, found, planned)| found != planned) {
+        let message = format!("the trainer reported {found}, the plan says {planned}");
+        faults.add(format!("run#/stack/reported/{field}"), "bundle.stack", message);
+    }
+}
+
+/// The model must be there, with all that is needed to use it.
+fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
+    let output = |name: &str| run.artifacts.iter().find(|file| file.path.as_str() == name);
+    for name in [WEIGHTS, CONFIGURATION] {
+        if output(name).is_none_or(|file| file.bytes == 0) {
+            faults.add("run#/artifacts", "bundle.artifact", format!("there is no {name} among the outputs"));
+        }
+    }
+    if let Some(expected) = plan.candidate.tokenizer.digest()
+        && output(TOKENIZER).map(|file| file.digest) != Some(expected)
+    {
+        let found = output(TOKENIZER).map_or_else(|| "none".into(), |file| file.digest.to_string());
+        let message = format!("{TOKENIZER} among the outputs must be the plan's {expected}, found {found}");
+        faults.add("run#/artifacts", "bundle.tokenizer", message);
+    }
+    let sorted = run.artifacts.windows(2).all(|pair| pair[0].path < pair[1].path);
+    if !sorted {
+        faults.add("run#/artifacts", "bundle.artifact", "the outputs are not sorted by path, each once");
+    }
+}
+
+/// Every control that the plan requires must have been enforced and proven.
+fn check_custody(run: &Run, plan: &Plan, custody: &Custody, faults: &mut Faults) {
+    let mut add = |at: &str, message: String| faults.add(format!("custody#{at}"), "bundle.custody", message);
+    let id = custody.id();
+    if run.custody != Some(id) {
+        let named = run.custody.map_or_else(|| "none".into(), |digest| digest.to_string());
+        add("", format!("the run names {named}, this custody record is {id}"));
+    }
+    let isolation = &plan.intent.isolation;
+    if custody.profile != isolation.profile {
+        add("/profile", format!("the plan asks for {}, found {}", isolation.profile, custody.profile));
+    }
+    for (index, control) in custody.controls.iter().enumerate() {
+        let asked = isolation.floor.get(&control.id).copied().unwrap_or(Floor::Required);
+        if control.floor != asked {
+            add(&format!("/controls/{index}/floor"), format!("{}: the plan says {asked}", control.id));
+        }
+        let kept = matches!(control.state, State::Enforced | State::NotRequested);
+        if asked == Floor::Required && !kept {
+            let missing = control.missing.join("; ");
+            add(
+                &format!("/controls/{index}/state"),
+                format!("{} is required and was {}: {missing}", control.id, control.state),
+            );
+        }
+    }
+    let known: BTreeSet<&str> = custody.controls.iter().map(|control| control.id.as_str()).collect();
+    for name in isolation.floor.keys().filter(|name| !known.contains(name.as_str())) {
+        add("/controls", format!("the plan names the control {name}, and the record says nothing about it"));
+    }
+    if !matches!(custody.overall, State::Enforced | State::NotRequested) {
+        add("/overall", format!("the required controls are {} as a whole", custody.overall));
+    }
+    let names: Vec<&String> = run.environment.keys().collect();
+    if custody.environment.iter().collect::<Vec<_>>() != names {
+        let message = format!("the variables {} are not those of the run", custody.environment.join(", "));
+        add("/environment", message);
+    }
+}
+
+/// The trace must be whole: as many lines as steps, and the same figures as the record.
+fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
+    let head = &trace.head;
+    let mut add = |at: &str, message: String| faults.add(format!("run#{at}"), "bundle.trace", message);
+    match &run.trace {
+        None => add("/trace", "the run names no trace".into()),
+        Some(named) => {
+            let pairs = [
+                ("digest", named.digest.to_string(), head.lines.to_string()),
+                ("steps", named.steps.to_string(), head.steps.to_string()),
+                ("chain", named.chain.to_string(), head.chain.to_string()),
+            ];
+            for (field, recorded, found) in pairs.into_iter().filter(|(_, recorded, found)| recorded != found) {
+                add(&format!("/trace/{field}"), format!("the run says {recorded}, {LINES} gives {found}"));
+            }
+        }
+    }
+    let progress = &run.progress;
+    let figures = [
+        ("steps", progress.steps, head.steps),
+        ("skipped", progress.skipped, trace.skipped),
+        ("updates", progress.updates, head.steps.saturating_sub(trace.skipped)),
+    ];
+    for (field, recorded, found) in figures.into_iter().filter(|(_, recorded, found)| recorded != found) {
+        add(&format!("/progress/{field}"), format!("the run says {recorded}, {LINES} gives {found}"));
+    }
+    if let (Some(step), NonFinite::Hold) = (trace.non_finite, plan.candidate.stops.non_finite) {
+        let message = format!("step {step} holds a value that is not finite, and the candidate stops at such a step");
+        faults.add(format!("{LINES}#/{step}"), "bundle.non-finite", message);
+    }
+}
+
+/// Every file of the bundle but `bundle.json` and `SHA256SUMS`, sorted by path.
+fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size) -> Result<Vec<Member>, Faults> {
+    let lines = File { name: LINES.into(), digest: trace.head.lines, bytes: trace.bytes, role: MemberRole::Trace };
+    let mut files = Vec::from([
+        document("run", run),
+        document("plan", plan),
+        document("candidate", &plan.candidate),
+        document("dataset", &plan.dataset),
+        document("custody", custody),
+        document("trace", &trace.head),
+        log("stdout", &run.logs.stdout),
+        log("stderr", &run.logs.stderr),
+        lines,
+    ]);
+    files.extend(run.artifacts.iter().map(output));
+    // A tokenizer that went in is among the outputs already.
+    let data = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == Role::Data);
+    files.extend(data.map(|input| File {
+        name: format!("data/{}", input.digest.hex()),
+        digest: input.digest,
+        bytes: input.bytes,
+        role: MemberRole::Data,
+    }));
+    let mut faults = Faults::new();
+    let mut members: Vec<Member> = files.into_iter().filter_map(|file| file.member(&mut faults)).collect();
+    members.sort_by(|a, b| a.file.path.cmp(&b.file.path));
+    faults.or(members)
+}
+
+/// A file before its path was checked.
+struct File {
+    name: String,
+    digest: Digest,
+    bytes: u64,
+    role: MemberRole,
+}
+
+impl File {
+    fn member(self, faults: &mut Faults) -> Option<Member> {
+        match RelativePath::new(&self.name) {
+            Ok(path) => {
+                let file = Artifact { path, digest: self.digest, bytes: self.bytes };
+                Some(Member { file, role: self.role })
+            }
+            Err(error) => {
+                faults.add("run#/artifacts", "bundle.path", format!("{}: {error}", self.name));
+                None
+            }
+        }
+    }
+}
+
+/// A document as the bundle holds it: its canonical text without `id`, so that the file's digest is the id.
+fn document(name: &str, document: &impl Manifest) -> File {
+    let text = document.write().canonical();
+    File {
+        name: format!("manifests/{name}.json"),
+        digest: Digest::of(text.as_bytes()),
+        bytes: text.len() as u64,
+        role: MemberRole::Manifest,
+    }
+}
+
+fn log(name: &str, log: &Log) -> File {
+    File { name: format!("log/{name}"), digest: log.digest, bytes: log.bytes, role: MemberRole::Log }
+}
+
+fn output(file: &Artifact) -> File {
+    let role = match file.path.as_str() {
+        TOKENIZER => MemberRole::Tokenizer,
+        CONFIGURATION => MemberRole::Configuration,
+        _ => MemberRole::Model,
+    };
+    File { name: format!("model/{}", file.path), digest: file.digest, bytes: file.bytes, role }
+}
+
+/// What the model claims to run with.
+fn compatibility(plan: &Plan, stack: &Stack) -> Compatibility {
+    let form = match plan.candidate.model {
+        Model::Gpt { .. } => "huggingface/gpt2",
+    };
+    Compatibility { form: form.into(), precision: plan.candidate.precision.word().into(), stack: stack.clone() }
+}

@@ -1,0 +1,89 @@
+//! A trace that was cut, reordered or edited does not pass.
+#![allow(clippy::unwrap_used)]
+
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::{Field as _, Manifest as _};
+use xt_core::manifest::trace::Step;
+use xt_core::verb::chain::{Chain, Tally, shape};
+
+#[path = "common/evidence.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod evidence;
+
+fn follow(lines: &[u8]) -> (Tally, Faults) {
+    let plan = evidence::plan();
+    let mut chain = Chain::new(plan.id(), shape(&plan));
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        chain.line(line);
+    }
+    chain.finish()
+}
+
+fn codes(lines: &[u8]) -> Vec<(String, &'static str)> {
+    follow(lines).1.0.into_iter().map(|fault| (fault.pointer, fault.code)).collect()
+}
+
+#[test]
+fn a_whole_trace_gives_its_head() {
+    let lines = evidence::lines(&evidence::plan());
+    let (tally, faults) = follow(&lines);
+    assert_eq!(faults, Faults::new());
+    assert_eq!((tally.head.steps, tally.head.lines), (evidence::plan().work.steps, Digest::of(&lines)));
+    assert_eq!(tally.last.map(|step| step.chain), Some(tally.head.chain));
+    let (other, _) = follow(&lines[..lines.len() / 2]);
+    assert_ne!(other.head, tally.head);
+}
+
+#[test]
+fn an_edited_line_breaks_the_chain_at_its_step_only() {
+    let text = String::from_utf8(evidence::lines(&evidence::plan())).unwrap();
+    let edited = text.replacen("\"learning_rate\":0.002", "\"learning_rate\":0.003", 1);
+    assert_ne!(edited, text);
+    assert_eq!(codes(edited.as_bytes()), [("trace/steps.jsonl#/2".to_string(), "trace.chain")]);
+}
+
+#[test]
+fn a_step_left_out_or_told_twice_or_torn_is_named() {
+    let lines = evidence::lines(&evidence::plan());
+    let each: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
+    let left_out = [each[0], each[2]].concat();
+    let at = |line: u64, code| (format!("trace/steps.jsonl#/{line}"), code);
+    assert_eq!(codes(&left_out), [at(2, "trace.order"), at(2, "trace.chain")]);
+    let twice = [each[0], each[0]].concat();
+    assert_eq!(codes(&twice), [at(2, "trace.order"), at(2, "trace.chain")]);
+    let torn = &lines[..lines.len() - 1];
+    assert_eq!(codes(torn).last(), Some(&at(each.len() as u64, "trace.torn")));
+    let spaced = String::from_utf8(each[0].to_vec()).unwrap().replacen(':', ": ", 1);
+    assert_eq!(codes(spaced.as_bytes()), [at(1, "trace.form")]);
+    assert_eq!(codes(b"{}x\n"), [at(1, "trace.syntax")]);
+}
+
+#[test]
+fn what_does_not_follow_from_the_plan_is_named_though_the_chain_is_right() {
+    let plan = evidence::plan();
+    let rechained = |change: fn(&mut Step)| {
+        let mut before = plan.id();
+        let mut all = Vec::new();
+        for mut step in evidence::steps(&plan) {
+            if step.step == 2 {
+                change(&mut step);
+            }
+            let step = step.chain_to(before);
+            before = step.chain;
+            all.extend(format!("{}\n", step.write().canonical()).into_bytes());
+        }
+        codes(&all)
+    };
+    let expected = |code| [("trace/steps.jsonl#/2/micro_batches".to_string(), code)].to_vec();
+    assert_eq!(rechained(|step| step.epoch += 1), expected("trace.plan"));
+    assert_eq!(rechained(|step| step.micro_batches += 1), expected("trace.plan"));
+    assert_eq!(rechained(|step| step.loss = None)[0].1, "trace.bits");
+    assert_eq!(rechained(|_| ()), []);
+}
+
+#[test]
+fn many_faults_are_cut_short() {
+    let lines = "{}\n".repeat(1000);
+    assert_eq!(codes(lines.as_bytes()).len(), 21);
+}

@@ -1,0 +1,141 @@
+// What tch does not expose, as C functions.
+//
+// Every function that can throw returns 0, or 1 with the exception's text in `message` (cut to `capacity`, always
+// terminated). A tensor crosses as the pointer that torch-sys holds: an at::Tensor*, borrowed for the call.
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+// oneMKL sits inside libtorch_cpu.so; a libtorch built on another matrix library has no such symbol.
+extern "C" int mkl_serv_cbwr_get(int option) __attribute__((weak));
+
+namespace {
+
+void copy_text(const std::string& text, char* out, size_t capacity) noexcept {
+  if (out == nullptr || capacity == 0) return;
+  const size_t length = std::min(text.size(), capacity - 1);
+  std::memcpy(out, text.data(), length);
+  out[length] = '\0';
+}
+
+// Nothing may unwind into Rust.
+template <typename Body>
+int guarded(char* message, size_t capacity, Body body) noexcept {
+  try {
+    body();
+    return 0;
+  } catch (const c10::Error& error) {
+    copy_text(error.what_without_backtrace(), message, capacity);
+  } catch (const std::exception& error) {
+    copy_text(error.what(), message, capacity);
+  } catch (...) {
+    copy_text("an exception that is not a std::exception", message, capacity);
+  }
+  return 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+// The process-wide switches, all set at once: no combination is reached by accident.
+struct xt_switches {
+  bool deterministic_algorithms;
+  bool fill_uninitialized_memory;
+  bool onednn;
+  bool nnpack;
+  bool sdp_flash;
+  bool sdp_mem_efficient;
+  bool sdp_math;
+  bool flush_denormal;
+};
+
+int xt_set_switches(const xt_switches* to, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    auto& context = at::globalContext();
+    context.setDeterministicAlgorithms(to->deterministic_algorithms, /*warn_only=*/false);
+    context.setDeterministicFillUninitializedMemory(to->fill_uninitialized_memory);
+    context.setDeterministicMkldnn(to->deterministic_algorithms);
+    context.setUserEnabledMkldnn(to->onednn);
+    context.setUserEnabledNNPACK(to->nnpack);
+    context.setSDPUseFlash(to->sdp_flash);
+    context.setSDPUseMemEfficient(to->sdp_mem_efficient);
+    context.setSDPUseMath(to->sdp_math);
+    if (!context.setFlushDenormal(to->flush_denormal) && to->flush_denormal)
+      throw std::runtime_error("this processor cannot flush denormals");
+  });
+}
+
+// What libtorch says the switches are now: evidence, not an echo of what was asked.
+int xt_get_switches(xt_switches* now, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto& context = at::globalContext();
+    now->deterministic_algorithms = context.deterministicAlgorithms();
+    now->fill_uninitialized_memory = context.deterministicFillUninitializedMemory();
+    now->onednn = context.userEnabledMkldnn();
+    now->nnpack = context.userEnabledNNPACK();
+    now->sdp_flash = context.userEnabledFlashSDP();
+    now->sdp_mem_efficient = context.userEnabledMemEfficientSDP();
+    now->sdp_math = context.userEnabledMathSDP();
+    const volatile float tiny = 1.17549435e-38f;  // smallest normal; half of it is a denormal
+    const volatile float half = tiny * 0.5f;
+    now->flush_denormal = half == 0.0f;
+  });
+}
+
+// The inter-operation pool can be sized once, before first use: a second call is an error with a message.
+int xt_set_threads(int intra, int inter, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    at::set_num_threads(intra);
+    if (static_cast<int>(at::get_num_interop_threads()) != inter) at::set_num_interop_threads(inter);
+  });
+}
+
+int xt_get_threads(int* intra, int* inter, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    *intra = at::get_num_threads();
+    *inter = static_cast<int>(at::get_num_interop_threads());
+  });
+}
+
+// oneMKL's branch of conditional numerical reproducibility, as mkl_cbwr_get(MKL_CBWR_ALL); -1 without oneMKL.
+int xt_get_math_mode(int* mode, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] { *mode = mkl_serv_cbwr_get == nullptr ? -1 : mkl_serv_cbwr_get(~0); });
+}
+
+// which: 0 CPU capability, 1 build configuration, 2 parallel settings.
+int xt_text(int which, char* out, size_t out_capacity, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    switch (which) {
+      case 0: return copy_text(at::get_cpu_capability(), out, out_capacity);
+      case 1: return copy_text(at::show_config(), out, out_capacity);
+      case 2: return copy_text(at::get_parallel_info(), out, out_capacity);
+      default: throw std::invalid_argument("no such text");
+    }
+  });
+}
+
+// Makes `gradient` the place where backward passes add the gradient of `parameter`.
+int xt_set_gradient(at::Tensor* parameter, at::Tensor* gradient, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    TORCH_CHECK(parameter->is_leaf() && parameter->requires_grad(), "the parameter is no leaf that requires a gradient");
+    TORCH_CHECK(gradient->sizes() == parameter->sizes(), "the gradient has shape ", gradient->sizes(),
+                ", the parameter ", parameter->sizes());
+    TORCH_CHECK(gradient->scalar_type() == parameter->scalar_type(), "the gradient has another type");
+    TORCH_CHECK(gradient->is_contiguous() && parameter->is_contiguous(), "gradient or parameter is not contiguous");
+    TORCH_CHECK(!gradient->requires_grad(), "the gradient must not require a gradient itself");
+    parameter->mutable_grad() = *gradient;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,129 @@
+//! The bytes of tensors where they lie, and flat rows of numbers that many tensors share.
+
+use std::slice;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::shim::{TorchError, call, xt_set_gradient};
+
+/// Alignment of every tensor inside a [`Flat`], in values: 64 bytes, as libtorch aligns what it allocates. Products of a
+/// matrix and a vector give other bits at other alignments.
+pub const ALIGNMENT: usize = 16;
+
+/// The values of a contiguous float32 tensor on the processor, where they lie.
+///
+/// tch takes `&mut` for operations that write in place, so only through another handle on the same memory could the
+/// values change while the slice is held: do not do that.
+pub fn floats(tensor: &Tensor) -> Result<&[f32], TorchError> {
+    let count = plain(tensor, Kind::Float)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: `plain` found a contiguous float32 tensor on the processor, whose memory lives as long as the borrow.
+    Ok(unsafe { slice::from_raw_parts(tensor.data_ptr().cast::<f32>(), count) })
+}
+
+/// The bytes of float32 values, in the machine's order (little-endian on x86-64).
+pub fn bytes(values: &[f32]) -> &[u8] {
+    // SAFETY: every byte of a float is initialised, and u8 has no alignment.
+    unsafe { slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+}
+
+/// Number of elements of a tensor whose bytes may be looked at.
+fn plain(tensor: &Tensor, kind: Kind) -> Result<usize, TorchError> {
+    if !tensor.defined() {
+        return Err(TorchError::NotPlain("it is undefined".into()));
+    }
+    let found = tensor.f_kind()?;
+    if found != kind {
+        return Err(TorchError::NotPlain(format!("it holds {found:?}, not {kind:?}")));
+    }
+    if tensor.device() != Device::Cpu {
+        return Err(TorchError::NotPlain(format!("it lies on {:?}", tensor.device())));
+    }
+    if !tensor.is_contiguous() {
+        return Err(TorchError::NotPlain("it is not contiguous".into()));
+    }
+    Ok(tensor.numel())
+}
+
+/// A row of float32 values that many tensors share, each with its own span of it.
+#[derive(Debug)]
+pub struct Flat(Tensor);
+
+impl Flat {
+    /// `count` zeros.
+    pub fn zeros(count: usize) -> Result<Self, TorchError> {
+        let count = i64::try_from(count).map_err(|_| TorchError::NotPlain("it would be too large".into()))?;
+        Ok(Self(Tensor::f_zeros([count], (Kind::Float, Device::Cpu))?))
+    }
+
+    /// A tensor of `shape` over the values from `offset` on; it knows nothing of other views.
+    pub fn view(&self, offset: usize, shape: &[i64]) -> Result<Tensor, TorchError> {
+        let count: i64 = shape.iter().product();
+        let offset = i64::try_from(offset).map_err(|_| TorchError::NotPlain("no such offset".into()))?;
+        Ok(self.0.f_narrow(0, offset, count)?.f_view(shape)?.f_detach()?)
+    }
+
+    /// All values.
+    ///
+    /// The borrow does not cover the views: do not let libtorch write to one while the slice is held.
+    pub fn values(&self) -> &[f32] {
+        // SAFETY: `zeros` made a contiguous float32 tensor on the processor, and it is never resized.
+        unsafe { slice::from_raw_parts(self.0.data_ptr().cast::<f32>(), self.0.numel()) }
+    }
+
+    /// All values, to change them. The borrow does not cover the views, as for [`Self::values`].
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `values`, and `&mut self` keeps other slices of this row away.
+        unsafe { slice::from_raw_parts_mut(self.0.data_ptr().cast::<f32>(), self.0.numel()) }
+    }
+}
+
+/// Makes `gradient` the place where backward passes add the gradient of `parameter`, a leaf that requires one.
+pub fn set_gradient(parameter: &mut Tensor, gradient: &mut Tensor) -> Result<(), TorchError> {
+    let (parameter, gradient) = (parameter.as_mut_ptr(), gradient.as_mut_ptr());
+    // SAFETY: both handles live across the call; the shim copies the handle of the gradient, which counts references.
+    call(|message, capacity| unsafe { xt_set_gradient(parameter, gradient, message, capacity) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_seen_where_they_lie_and_odd_tensors_are_refused() {
+        let tensor = Tensor::from_slice(&[1.0f32, f32::NAN, -3.0]);
+        let seen = floats(&tensor).unwrap();
+        assert_eq!(seen.as_ptr().cast::<u8>(), tensor.data_ptr().cast::<u8>().cast_const());
+        assert_eq!((seen[0], seen[1].to_bits(), seen[2]), (1.0, f32::NAN.to_bits(), -3.0));
+        assert_eq!(&bytes(seen)[..4], 1.0f32.to_le_bytes());
+        let square = Tensor::zeros([2, 3], (Kind::Float, Device::Cpu));
+        for odd in [square.transpose(0, 1), Tensor::from_slice(&[1i64]), Tensor::new()] {
+            assert!(matches!(floats(&odd), Err(TorchError::NotPlain(_))));
+        }
+        assert!(floats(&Tensor::zeros([0], (Kind::Float, Device::Cpu))).unwrap().is_empty());
+    }
+
+    #[test]
+    fn gradients_are_added_into_the_row_that_was_given() {
+        let (values, mut sums) = (Flat::zeros(32).unwrap(), Flat::zeros(32).unwrap());
+        let mut parameter = values.view(16, &[2, 2]).unwrap().set_requires_grad(true);
+        let mut gradient = sums.view(16, &[2, 2]).unwrap();
+        set_gradient(&mut parameter, &mut gradient).unwrap();
+        for _ in 0..2 {
+            (&parameter * 3.0).sum(Kind::Float).backward();
+        }
+        assert_eq!(&sums.values()[15..21], [0.0, 6.0, 6.0, 6.0, 6.0, 0.0]);
+        sums.values_mut().fill(0.0);
+        assert_eq!(parameter.grad().double_value(&[1, 1]), 0.0);
+        let error = set_gradient(&mut parameter, &mut sums.view(0, &[4]).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("the gradient has shape [4]"), "{error}");
+    }
+
+    #[test]
+    fn rows_start_at_the_alignment_that_tensors_have() {
+        let row = Flat::zeros(5).unwrap();
+        assert_eq!(row.values().as_ptr() as usize % (ALIGNMENT * size_of::<f32>()), 0);
+    }
+}
