@@ -59,7 +59,7 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
-    /// Inputs that the store does not take, all of them.
+    /// Inputs that the store does not take, all of them; the pointer of each fault is the path of the file.
     #[error("{0}")]
     Input(Faults),
     /// A reference name that is no safe relative path.

@@ -12,6 +12,7 @@
 
 extern crate alloc;
 
+pub mod archive;
 mod block;
 mod codec;
 mod disk;
@@ -29,6 +30,7 @@ mod verify;
 mod write;
 
 pub use error::StoreError;
+pub use read::Object;
 pub use refs::Reference;
 pub use source::Source;
 pub use store::Store;

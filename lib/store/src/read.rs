@@ -1,7 +1,7 @@
 //! Reading objects: every block and every whole object is hashed, every time.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -68,37 +68,41 @@ impl Store {
     /// Copies an object to `out` and says how long it is. Every block is verified before it is written; after an error
     /// `out` may hold a beginning of the object.
     pub fn read(&self, digest: Digest, out: &mut dyn Write) -> Result<u64, StoreError> {
+        let mut object = self.object(digest)?;
+        while object.next_piece()? {
+            out.write_all(&object.piece).map_err(StoreError::system("write", Path::new("the output")))?;
+        }
+        Ok(object.bytes)
+    }
+
+    /// Opens an object for reading piece by piece.
+    pub fn object(&self, digest: Digest) -> Result<Object<'_>, StoreError> {
         let (place, stored) = self.first_sound(digest, digest, Kind::is_object, |place| {
             let stored = self.record(place)?;
             // A whole object is decoded and hashed here; a list is only a plan of what to read.
             if place.entry.head.kind == Kind::Whole { plain(place, stored) } else { Ok(stored) }
         })?;
-        let head = place.entry.head;
-        if head.kind == Kind::Whole {
-            write(out, &stored)?;
-            return Ok(head.plain);
-        }
-        let damaged = |problem: String| StoreError::Damaged { digest, pack: place.pack, problem };
-        let extents = Extent::decode_all(&stored, head.plain)
-            .ok_or_else(|| damaged("its list of blocks does not add up".to_owned()))?;
-        let mut hasher = Hasher::new();
-        for extent in extents {
-            let block = self.block(digest, extent.block).map_err(|error| match error {
-                StoreError::Missing { digest } => damaged(format!("its block {digest} is missing")),
-                other => other,
-            })?;
-            let end = extent.offset as usize + extent.length as usize;
-            let piece = block
-                .get(extent.offset as usize..end)
-                .ok_or_else(|| damaged(format!("a piece reaches beyond its block {}", extent.block)))?;
-            hasher.update(piece);
-            write(out, piece)?;
-        }
-        if hasher.finish() == digest {
-            Ok(head.plain)
+        let bytes = place.entry.head.plain;
+        let mut object = Object {
+            store: self,
+            digest,
+            bytes,
+            pack: place.pack,
+            whole: None,
+            extents: Vec::new().into_iter(),
+            hasher: None,
+            piece: Vec::new(),
+            at: 0,
+        };
+        if place.entry.head.kind == Kind::Whole {
+            object.whole = Some(stored);
         } else {
-            Err(damaged("its blocks are sound, but do not make up this object".to_owned()))
+            let extents = Extent::decode_all(&stored, bytes)
+                .ok_or_else(|| object.damaged("its list of blocks does not add up".to_owned()))?;
+            object.extents = extents.into_iter();
+            object.hasher = Some(Hasher::new());
         }
+        Ok(object)
     }
 
     /// Copies an object to a new file with mode 0644, and says how long it is. There must be no file of that name; when
@@ -192,6 +196,75 @@ pub fn plain(place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
     }
 }
 
-fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<(), StoreError> {
-    out.write_all(bytes).map_err(StoreError::system("write", Path::new("the output")))
+/// An object being read. Each piece is verified before it is given out, and the whole before the end is reported; as a
+/// [`Read`] it wraps the [`StoreError`] in the error it gives.
+#[derive(Debug)]
+pub struct Object<'a> {
+    store: &'a Store,
+    digest: Digest,
+    bytes: u64,
+    /// The pack that lists the pieces.
+    pack: Digest,
+    /// The bytes of an object of one piece, hashed when it was opened.
+    whole: Option<Vec<u8>>,
+    extents: std::vec::IntoIter<Extent>,
+    /// For an object of several pieces.
+    hasher: Option<Hasher>,
+    piece: Vec<u8>,
+    /// How much of the piece was given out.
+    at: usize,
+}
+
+impl Object<'_> {
+    /// Its size in bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn damaged(&self, problem: String) -> StoreError {
+        StoreError::Damaged { digest: self.digest, pack: self.pack, problem }
+    }
+
+    /// Loads the next piece; false at the end.
+    fn next_piece(&mut self) -> Result<bool, StoreError> {
+        if let Some(bytes) = self.whole.take() {
+            (self.piece, self.at) = (bytes, 0);
+            return Ok(true);
+        }
+        let Some(extent) = self.extents.next() else {
+            let right = self.hasher.as_ref().is_none_or(|hasher| hasher.clone().finish() == self.digest);
+            let problem = "its blocks are sound, but do not make up this object";
+            return if right { Ok(false) } else { Err(self.damaged(problem.to_owned())) };
+        };
+        let mut block = self.store.block(self.digest, extent.block).map_err(|error| match error {
+            StoreError::Missing { digest } => self.damaged(format!("its block {digest} is missing")),
+            other => other,
+        })?;
+        let (start, length) = (extent.offset as usize, extent.length as usize);
+        if block.len() < start + length {
+            return Err(self.damaged(format!("a piece reaches beyond its block {}", extent.block)));
+        }
+        block.truncate(start + length);
+        block.drain(..start);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&block);
+        }
+        (self.piece, self.at) = (block, 0);
+        Ok(true)
+    }
+}
+
+impl Read for Object<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The end is an answer of its own, given after the whole was verified.
+        while self.at >= self.piece.len() {
+            if buffer.is_empty() || !self.next_piece().map_err(io::Error::other)? {
+                return Ok(0);
+            }
+        }
+        let length = buffer.len().min(self.piece.len() - self.at);
+        buffer[..length].copy_from_slice(&self.piece[self.at..self.at + length]);
+        self.at += length;
+        Ok(length)
+    }
 }

@@ -56,8 +56,8 @@ impl Source {
         if after == self.before {
             return Ok(());
         }
-        let message = format!("{} changed while it was read", self.path.display());
-        Err(StoreError::Input(Faults::one("", "input.changed", message)))
+        let message = "the file changed while it was read";
+        Err(StoreError::Input(Faults::one(shown(&self.path), "input.changed", message)))
     }
 }
 
@@ -68,10 +68,18 @@ impl Read for Source {
 }
 
 fn refused(path: &Path, odd: &str) -> StoreError {
-    StoreError::Input(Faults::one("", "input.special", special(path, odd)))
+    StoreError::Input(Faults::one(shown(path), "input.special", special(odd)))
 }
 
 /// Why something that is no regular file is refused.
-pub fn special(path: &Path, odd: &str) -> String {
-    format!("{} is {odd}; only regular files are taken", path.display())
+pub fn special(odd: &str) -> String {
+    format!("this is {odd}; only regular files are taken")
+}
+
+/// A path as messages show it: control characters and what is no UTF-8 escaped.
+pub fn shown(path: &Path) -> String {
+    path.to_string_lossy()
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect()
 }

@@ -16,7 +16,7 @@ use xt_core::relpath::RelativePath;
 
 use crate::disk;
 use crate::error::StoreError;
-use crate::source::{Source, special};
+use crate::source::{Source, shown, special};
 
 /// So many refusals are listed; the rest is only counted.
 const LISTED: usize = 100;
@@ -36,7 +36,7 @@ impl Tree {
         let mut walk = Walk { path, files: Vec::new(), faults: Faults::new(), unlisted: 0 };
         walk.directory(&root, Path::new(""))?;
         if walk.unlisted > 0 {
-            walk.faults.add("", "input.refused", format!("and {} more", walk.unlisted));
+            walk.faults.add(shown(path), "input.refused", format!("{} more are refused", walk.unlisted));
         }
         if !walk.faults.is_empty() {
             return Err(StoreError::Input(walk.faults));
@@ -71,14 +71,14 @@ pub fn listing<'a>(files: impl IntoIterator<Item = (&'a RelativePath, Digest)>) 
 
 fn open_root(path: &Path) -> Result<Dir, StoreError> {
     let failed = |error| StoreError::system("open", path)(error);
-    let refused = |odd| StoreError::Input(Faults::one("", "input.special", format!("{} is {odd}", path.display())));
+    let refused = |message| StoreError::Input(Faults::one(shown(path), "input.special", message));
     let found = std::fs::symlink_metadata(strip_slashes(path)).map_err(failed)?;
     if found.is_symlink() {
-        return Err(refused("a symbolic link; name the directory itself"));
+        return Err(refused("this is a symbolic link; name the directory itself"));
     }
     let file = File::open(path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_dir() {
-        return Err(refused("no directory"));
+        return Err(refused("this is no directory"));
     }
     Ok(Dir::from_std_file(file))
 }
@@ -112,9 +112,8 @@ impl Walk<'_> {
     }
 
     fn entry(&mut self, directory: &Dir, name: &OsStr, path: &Path) -> Result<(), StoreError> {
-        let shown = self.path.join(path);
-        let Some(relative) = self.relative(path, &shown) else { return Ok(()) };
-        let failed = |error| StoreError::system("open", &shown)(error);
+        let Some(relative) = self.relative(path) else { return Ok(()) };
+        let failed = |error| StoreError::system("open", &self.path.join(path))(error);
         let kind = directory.symlink_metadata(name).map_err(failed)?.file_type();
         if kind.is_dir() {
             return match disk::open_directory(directory, Path::new(name)) {
@@ -123,29 +122,30 @@ impl Walk<'_> {
             };
         }
         match disk::odd_type(kind) {
-            Some(odd) => self.refuse("input.special", special(&shown, odd)),
+            Some(odd) => self.refuse(path, "input.special", special(odd)),
             None => self.files.push(relative),
         }
         Ok(())
     }
 
-    fn relative(&mut self, path: &Path, shown: &Path) -> Option<RelativePath> {
+    fn relative(&mut self, path: &Path) -> Option<RelativePath> {
         let Some(text) = path.to_str() else {
-            self.refuse("input.name", format!("{} is no UTF-8", shown.display().to_string().escape_debug()));
+            let escaped = path.as_os_str().as_encoded_bytes().escape_ascii();
+            self.refuse(path, "input.name", format!("the name is not UTF-8: {escaped}"));
             return None;
         };
         match RelativePath::new(text) {
             Ok(relative) => Some(relative),
             Err(problem) => {
-                self.refuse("input.name", format!("{}: {problem}", shown.display().to_string().escape_debug()));
+                self.refuse(path, "input.name", problem.to_string());
                 None
             }
         }
     }
 
-    fn refuse(&mut self, code: &'static str, message: String) {
+    fn refuse(&mut self, path: &Path, code: &'static str, message: String) {
         if self.faults.0.len() < LISTED {
-            self.faults.add("", code, message);
+            self.faults.add(shown(&self.path.join(path)), code, message);
         } else {
             self.unlisted += 1;
         }

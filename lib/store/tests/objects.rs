@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -43,6 +43,9 @@ fn objects_of_all_sizes_come_back_by_the_digest_that_sha256sum_prints() {
             assert_eq!(digest, Digest::of(&bytes));
             assert_eq!(store.get(digest).unwrap(), bytes);
             assert_eq!(store.size(digest).unwrap(), Some(size as u64));
+            let mut piecewise = Vec::new();
+            store.object(digest).unwrap().read_to_end(&mut piecewise).unwrap();
+            assert_eq!(piecewise, bytes);
             all.push((digest, size as u64));
         }
     }
