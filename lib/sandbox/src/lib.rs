@@ -1,1 +1,34 @@
 //! Isolation of the trainer, and the evidence for it.
+//!
+//! [`start`] builds a sandbox around a program, has every control tried out from inside by a process that is what the
+//! program will be, compares each attempt with the same one made outside, and lets the program go only if every
+//! required control was seen to hold. What was seen is an `xt.custody/1` record.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admit;
+mod canary;
+mod child;
+mod collect;
+mod elf;
+mod ending;
+mod error;
+mod evidence;
+mod filter;
+mod group;
+mod guard;
+mod identity;
+mod limits;
+mod namespace;
+mod parent;
+mod policy;
+mod probe;
+mod rules;
+mod sys;
+mod wire;
+
+pub use collect::{Collected, Outputs, Taken};
+pub use ending::Ending;
+pub use error::SandboxError;
+pub use group::Counters;
+pub use parent::{Running, doctor, start};
+pub use policy::{INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy};

@@ -1,0 +1,135 @@
+//! What enters the trainer's file system: the program, its libraries and its loader, each by path and content.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use xt_core::digest::{Digest, Hasher};
+
+use crate::elf;
+use crate::error::{SandboxError, errno};
+use crate::policy::{LIBRARIES, Policy};
+
+/// Where the system's loader looks when it has no cache (ld.so(8)), in the order of Debian's and then others'.
+const SYSTEM: [&str; 8] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// A file that enters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    /// Where it lies on the host, without symbolic links.
+    pub(crate) source: PathBuf,
+    /// Where the trainer sees it.
+    pub(crate) at: PathBuf,
+    /// SHA-256 of its bytes.
+    pub(crate) digest: Digest,
+    /// Whether it may be executed: the program and the loader.
+    pub(crate) runs: bool,
+}
+
+/// Everything the program loads, sorted by where the trainer sees it.
+pub(crate) fn admit(policy: &Policy) -> Result<Vec<Admitted>, SandboxError> {
+    let not_started = |stage: String, error: &std::io::Error| SandboxError::NotStarted {
+        program: policy.program.clone(),
+        stage,
+        errno: errno(error),
+    };
+    let mut places: BTreeMap<PathBuf, (PathBuf, bool)> = BTreeMap::new();
+    places.insert(policy.program_inside(), (policy.program.clone(), true));
+    for library in &policy.libraries {
+        places.insert(inside(policy, library), (library.clone(), loads(library)));
+    }
+    let mut unread: Vec<PathBuf> = places.values().map(|(source, _)| source.clone()).collect();
+    while let Some(path) = unread.pop() {
+        let needs = elf::needs(&path).map_err(|error| not_started(format!("reading {}", path.display()), &error))?;
+        let loader = needs.loader.map(PathBuf::from);
+        let libraries = needs.libraries.into_iter().filter(|name| !has(&places, name)).collect::<Vec<_>>();
+        for name in libraries {
+            let found = SYSTEM.iter().map(|folder| Path::new(folder).join(&name)).find(|path| path.is_file());
+            let found = found.ok_or(SandboxError::Library { program: policy.program.clone(), name })?;
+            places.insert(found.clone(), (found.clone(), loads(&found)));
+            unread.push(found);
+        }
+        if let Some(loader) = loader {
+            places.insert(loader.clone(), (loader, true));
+        }
+    }
+    let admitted = places.into_iter().map(|(at, (path, runs))| {
+        let source = path.canonicalize().map_err(|error| not_started(format!("opening {}", path.display()), &error))?;
+        let known = policy.digests.get(&path).or_else(|| policy.digests.get(&source)).copied();
+        let digest = known.map_or_else(|| digest_of(&source), Ok);
+        let digest = digest.map_err(|error| not_started(format!("reading {}", source.display()), &error))?;
+        Ok(Admitted { source, at, digest, runs })
+    });
+    admitted.collect()
+}
+
+/// Where the trainer sees a library.
+fn inside(policy: &Policy, library: &Path) -> PathBuf {
+    let system = library.parent().is_some_and(|folder| SYSTEM.iter().any(|known| folder == Path::new(known)));
+    if system || !policy.own_root() {
+        return library.to_path_buf();
+    }
+    Path::new(LIBRARIES).join(library.file_name().unwrap_or_default())
+}
+
+fn has(places: &BTreeMap<PathBuf, (PathBuf, bool)>, name: &str) -> bool {
+    places.keys().any(|at| at.file_name().is_some_and(|file| file == name))
+}
+
+/// Whether a file is a loader, which the kernel executes.
+fn loads(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-linux"))
+}
+
+/// SHA-256 of the file at `path`.
+fn digest_of(path: &Path) -> std::io::Result<Digest> {
+    let mut file = File::open(path)?;
+    let mut hasher = Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Checks what no kernel would: that the policy makes sense.
+pub(crate) fn check(policy: &Policy) -> Result<(), SandboxError> {
+    let refuse = |text: &str| Err(SandboxError::Policy(text.into()));
+    let mut targets: Vec<i32> = policy.descriptors.iter().map(|(_, target)| *target).collect();
+    targets.sort_unstable();
+    if targets.windows(2).any(|pair| pair[0] == pair[1]) || targets.first().is_some_and(|target| *target < 3) {
+        return refuse("each descriptor needs a number of its own, 3 or above");
+    }
+    if targets.last().is_some_and(|target| *target > 99) {
+        return refuse("descriptors are numbered 3 to 99");
+    }
+    if [&policy.program, &policy.inputs, &policy.outputs].iter().any(|path| !path.is_absolute()) {
+        return refuse("program, inputs and outputs are absolute paths");
+    }
+    let text = |value: &str| value.contains('\0');
+    if policy.environment.iter().any(|(key, value)| text(key) || text(value) || key.contains('=') || key.is_empty()) {
+        return refuse("names and values of the environment hold no zero byte, and names no `=`");
+    }
+    match std::fs::metadata(&policy.program) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => not_started(policy, Errno::EACCES),
+        Err(error) => not_started(policy, errno(&error)),
+    }
+}
+
+fn not_started(policy: &Policy, errno: Errno) -> Result<(), SandboxError> {
+    Err(SandboxError::NotStarted { program: policy.program.clone(), stage: "opening the program".into(), errno })
+}

@@ -1,0 +1,205 @@
+//! The trainer's process from its birth to its exec: it gives up one thing after the other, has every probe made, and
+//! waits for the word to go.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::signal::SigSet;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{chdir, execve, getppid, setsid};
+use xt_core::manifest::intent::Profile;
+
+use crate::admit::Admitted;
+use crate::identity::Way;
+use crate::namespace::{Failed, at};
+use crate::policy::Policy;
+use crate::probe::{self, Scene};
+use crate::sys::{self, Fork};
+use crate::wire::{receive, send};
+use crate::{filter, limits, rules};
+
+/// Descriptors are moved here, out of the way of the numbers that the policy names.
+const ASIDE: i32 = 100;
+/// No descriptor has a higher number (`NR_OPEN`, the kernel's own bound).
+const HIGHEST: RawFd = i32::MAX;
+/// How a process ends that could not become the trainer; the wire says why.
+const FAILED: i32 = 127;
+
+/// All that the new processes need to know. It is copied by the fork.
+pub(crate) struct Setup<'a> {
+    /// What was asked.
+    pub(crate) policy: &'a Policy,
+    /// Files that enter.
+    pub(crate) admitted: &'a [Admitted],
+    /// As whom the trainer runs.
+    pub(crate) way: Way,
+    /// Whether there are namespaces.
+    pub(crate) namespaces: bool,
+    /// User and group that start the run.
+    pub(crate) starter: (u32, u32),
+    /// Where the new root is mounted.
+    pub(crate) base: &'a std::path::Path,
+    /// What the probes reach for from inside.
+    pub(crate) scene: &'a Scene,
+    /// Write ends of standard output and standard error.
+    pub(crate) streams: [RawFd; 2],
+    /// The guard's end of its wire.
+    pub(crate) guard: RawFd,
+    /// The trainer's end of its wire.
+    pub(crate) stage: RawFd,
+}
+
+/// Becomes the trainer.
+pub(crate) fn become_trainer(setup: &Setup, handoff: &OwnedFd) -> ! {
+    let mut wire = setup.stage;
+    if let Err((stage, errno)) = prepare(setup, handoff, &mut wire) {
+        tell(wire, &["failed", &stage, &(errno as i32).to_string()]);
+    }
+    sys::leave(FAILED)
+}
+
+/// Everything up to the exec; returns only with an error.
+fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Failed> {
+    let policy = setup.policy;
+    setsid().map_err(at("making a session"))?;
+    die_with_parent()?;
+    let aside = |fd: RawFd| fcntl(sys::borrow(fd), FcntlArg::F_DUPFD_CLOEXEC(ASIDE)).map_err(at("moving a descriptor"));
+    let handoff = aside(handoff.as_raw_fd())?;
+    *wire = aside(setup.stage)?;
+    place_descriptors(setup, &[*wire, handoff])?;
+    let counted = setup.namespaces && setup.way == Way::Mapped;
+    limits::apply(&policy.limits, counted)?;
+    if policy.profile != Profile::None {
+        setup.way.assume()?;
+        sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(at("giving up new privileges"))?;
+        // The change of user has cleared it.
+        die_with_parent()?;
+    }
+    let capabilities = sys::capabilities().map_err(at("reading capabilities"))?;
+    tell(*wire, &["identity", &format!("{capabilities:x}")]);
+    if setup.namespaces && getppid().as_raw() != 1 {
+        return Err(("finding the guard".into(), Errno::ESRCH));
+    }
+    umask(Mode::from_bits_truncate(0o077));
+    chdir(policy.outputs_inside()).map_err(at("entering the output folder"))?;
+    let program = text(policy.program_inside().as_os_str().as_bytes())?;
+    readable(setup.admitted)?;
+    if policy.profile != Profile::None {
+        confine(setup, *wire, handoff)?;
+    }
+    probes(setup.scene, *wire)?;
+    // From here on refused calls are the trainer's own.
+    tell(handoff, &["counting"]);
+    tell(*wire, &["ready"]);
+    match receive(sys::borrow(*wire)) {
+        Ok(Some(message)) if message.kind() == "go" => {}
+        _ => sys::leave(0),
+    }
+    let mut arguments = vec![program.clone()];
+    for argument in &policy.arguments {
+        arguments.push(text(argument.as_bytes())?);
+    }
+    let environment = environment(policy)?;
+    sys::reset_signals();
+    SigSet::empty().thread_set_mask().map_err(at("clearing the signal mask"))?;
+    let Err(errno) = execve(&program, &arguments, &environment);
+    Err(("exec".into(), errno))
+}
+
+/// The environment as the exec passes it on, sorted by name.
+fn environment(policy: &Policy) -> Result<Vec<CString>, Failed> {
+    policy.environment.iter().map(|(key, value)| text(format!("{key}={value}").as_bytes())).collect()
+}
+
+fn text(bytes: &[u8]) -> Result<CString, Failed> {
+    CString::new(bytes).map_err(|_| ("a text with a zero byte".into(), Errno::EINVAL))
+}
+
+fn die_with_parent() -> Result<(), Failed> {
+    let signal = u64::from(libc::SIGKILL.cast_unsigned());
+    sys::control(libc::PR_SET_PDEATHSIG, signal).map(drop).map_err(at("tying the trainer to its guard"))
+}
+
+/// Puts every descriptor at its number and closes all others but those in `kept`, which do not survive the exec.
+fn place_descriptors(setup: &Setup, kept: &[RawFd]) -> Result<(), Failed> {
+    let failed = || at("placing descriptors");
+    let mut moved = Vec::new();
+    let given = setup.policy.descriptors.iter().map(|(fd, target)| (fd.as_raw_fd(), *target));
+    for (fd, target) in given.chain([(setup.streams[0], 1), (setup.streams[1], 2)]) {
+        moved.push((fcntl(sys::borrow(fd), FcntlArg::F_DUPFD_CLOEXEC(ASIDE)).map_err(failed())?, target));
+    }
+    let null = open("/dev/null", OFlag::O_RDONLY, Mode::empty()).map_err(at("opening /dev/null"))?;
+    sys::place(null.as_raw_fd(), 0).map_err(failed())?;
+    std::mem::forget(null);
+    for (fd, target) in &moved {
+        sys::place(*fd, *target).map_err(failed())?;
+    }
+    let mut open: Vec<RawFd> = moved.iter().map(|(_, target)| *target).chain([0]).chain(kept.iter().copied()).collect();
+    open.sort_unstable();
+    let mut next = 0;
+    for fd in open {
+        if fd > next {
+            sys::close_range(next, fd - 1).map_err(at("closing descriptors"))?;
+        }
+        next = fd + 1;
+    }
+    sys::close_range(next, HIGHEST).map_err(at("closing descriptors"))
+}
+
+/// Says now, and with the file's name, what would otherwise be a puzzle of the loader.
+fn readable(admitted: &[Admitted]) -> Result<(), Failed> {
+    for file in admitted {
+        let opened = open(&file.at, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        opened.map_err(|errno| (format!("reading {}", file.at.display()), errno))?;
+    }
+    Ok(())
+}
+
+/// Landlock, then the filter: the other way round the filter would have to let landlock through.
+fn confine(setup: &Setup, wire: RawFd, handoff: RawFd) -> Result<(), Failed> {
+    let confined = rules::confine(setup.policy, setup.admitted, setup.namespaces);
+    layer(wire, "landlock", confined)?;
+    layer(wire, "filter", install(setup.namespaces, handoff))
+}
+
+/// Tells how a layer fared. Going on without one is the supervisor's decision, which it takes by its policy.
+fn layer(wire: RawFd, name: &str, outcome: Result<(), Failed>) -> Result<(), Failed> {
+    let (stage, errno) = match outcome {
+        Ok(()) => (String::new(), 0),
+        Err((stage, errno)) => (stage, errno as i32),
+    };
+    send(sys::borrow(wire), &["layer", name, &stage, &errno.to_string()], None).map_err(at("reporting a layer"))
+}
+
+fn install(metadata: bool, handoff: RawFd) -> Result<(), Failed> {
+    let listener = match sys::install_filter(&filter::program(metadata, true), true) {
+        // Someone around us already listens; calls are then refused without being counted.
+        Err(Errno::EBUSY) => sys::install_filter(&filter::program(metadata, false), false),
+        other => other,
+    };
+    let Some(listener) = listener.map_err(at("installing the filter"))? else { return Ok(()) };
+    send(sys::borrow(handoff), &["listener"], Some(listener.as_raw_fd())).map_err(at("handing over the filter"))
+}
+
+/// Has every probe made by a process that is what the trainer will be.
+fn probes(scene: &Scene, wire: RawFd) -> Result<(), Failed> {
+    match sys::fork().map_err(at("forking a probe"))? {
+        Fork::Child => {
+            probe::run(scene, |name, outcome| tell(wire, &["probe", name, outcome]));
+            sys::leave(0)
+        }
+        Fork::Parent(pid) => match sys::wait_process(pid) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(("a probe died".into(), Errno::EINTR)),
+            Err(errno) => Err(("waiting for a probe".into(), errno)),
+        },
+    }
+}
+
+/// Says something to whoever still listens; if nobody does, this process is about to end anyway.
+pub(crate) fn tell(wire: RawFd, words: &[&str]) {
+    send(sys::borrow(wire), words, None).ok();
+}

@@ -1,0 +1,306 @@
+//! From what was set up and what was tried to a verdict for each control.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use nix::sys::utsname::uname;
+use xt_core::digest::Digest;
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
+use xt_core::manifest::intent::{Floor, Profile};
+
+use crate::admit::Admitted;
+use crate::group::{Group, Refused};
+use crate::identity::Way;
+use crate::namespace::{Failed, code_attributes, folders, names};
+use crate::policy::{INPUTS, Policy};
+use crate::probe::ATTEMPTS;
+use crate::{filter, rules};
+
+/// What was set up and what was tried.
+pub(crate) struct Evidence {
+    way: Way,
+    asked_namespaces: bool,
+    /// Whether there are namespaces with a root of their own.
+    pub(crate) namespaces: Result<(), Failed>,
+    /// How landlock and the filter fared.
+    pub(crate) layers: BTreeMap<String, Result<(), Failed>>,
+    /// Outcomes of the attempts without a sandbox.
+    outside: BTreeMap<String, String>,
+    /// Outcomes of the attempts inside.
+    pub(crate) inside: BTreeMap<String, String>,
+    /// Effective capabilities of the trainer's process as it found them, in hexadecimal digits.
+    pub(crate) capabilities: Option<String>,
+    /// Why there is no `/proc`.
+    pub(crate) without_proc: Option<Errno>,
+    /// Why the trainer cannot start although its sandbox stands.
+    pub(crate) failed: Option<Failed>,
+    memory: Result<&'static str, Refused>,
+    processes: Result<&'static str, Refused>,
+}
+
+impl Evidence {
+    /// Nothing is known yet but what can be found outside.
+    pub(crate) fn new(way: Way, namespaces: bool, outside: BTreeMap<String, String>, group: Option<&Group>) -> Self {
+        let none = Err(("looking for the controller", Errno::ENOENT));
+        Self {
+            way,
+            asked_namespaces: namespaces,
+            namespaces: Ok(()),
+            layers: BTreeMap::new(),
+            outside,
+            inside: BTreeMap::new(),
+            capabilities: None,
+            without_proc: None,
+            failed: None,
+            memory: group.map_or(none, Group::memory),
+            processes: group.map_or(none, Group::processes),
+        }
+    }
+
+    /// Whether the layers stand, so that a failure from now on is one of the trainer's start.
+    pub(crate) fn standing(&self) -> bool {
+        !self.asked_namespaces || !self.inside.is_empty() || !self.layers.is_empty()
+    }
+}
+
+/// A mechanism and how it fared.
+type Mechanism = (String, Result<(), String>);
+
+/// What a control consists of in a profile.
+struct Made {
+    mechanisms: Vec<Mechanism>,
+    /// What this profile does not cover, by its nature.
+    residue: Vec<&'static str>,
+}
+
+/// Every control, in the order of the record.
+const CONTROLS: [&str; 13] = [
+    "calls.filtered",
+    "credentials.none",
+    "descriptors.closed",
+    "environment.built",
+    "filesystem.read",
+    "filesystem.write",
+    "limit.files",
+    "limit.memory",
+    "limit.processes",
+    "limit.storage",
+    "network.none",
+    "privileges.none",
+    "process.isolated",
+];
+
+/// Controls that the profile `none` still has.
+const BARE: [&str; 4] = ["descriptors.closed", "environment.built", "limit.memory", "limit.processes"];
+
+/// The record.
+pub(crate) fn judge(policy: &Policy, admitted: &[Admitted], evidence: &Evidence) -> Custody {
+    let controls: Vec<Control> = CONTROLS.iter().map(|id| control(policy, evidence, id)).collect();
+    let required = controls.iter().filter(|control| control.floor == Floor::Required);
+    let overall = required.map(|control| control.state).max().unwrap_or(State::NotRequested);
+    let filtered = evidence.layers.get("filter").is_some_and(Result::is_ok);
+    Custody {
+        profile: policy.profile,
+        host: Host {
+            kernel: uname().map_or_else(|_| "unknown".into(), |name| name.release().to_string_lossy().into_owned()),
+            landlock: rules::version(),
+        },
+        principal: Principal {
+            user: evidence.way.user().into(),
+            capabilities: evidence.capabilities.clone().unwrap_or_else(|| "not seen".into()),
+            user_namespace: evidence.way == Way::Mapped,
+        },
+        overall,
+        controls,
+        mounts: mounts(policy, admitted),
+        filter: filtered.then(|| filter::digest(&filter::program(evidence.asked_namespaces, true))),
+        environment: policy.environment.keys().cloned().collect(),
+        descriptors: descriptors(policy),
+        attestation: Attestation::SelfAttested,
+    }
+}
+
+fn descriptors(policy: &Policy) -> Vec<u64> {
+    let given = policy.descriptors.iter().filter_map(|(_, target)| u64::try_from(*target).ok());
+    let mut all: Vec<u64> = given.chain([0, 1, 2]).collect();
+    all.sort_unstable();
+    all
+}
+
+fn mounts(policy: &Policy, admitted: &[Admitted]) -> Vec<Mount> {
+    let file = |file: &Admitted| Mount {
+        at: file.at.to_string_lossy().into_owned(),
+        digest: Some(file.digest),
+        flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
+    };
+    let mut mounts: Vec<Mount> = admitted.iter().map(file).collect();
+    if policy.own_root() {
+        mounts.extend(folders().into_iter().map(|(at, attributes)| Mount {
+            at: at.into(),
+            digest: (at == INPUTS).then(|| inputs(policy)).flatten(),
+            flags: names(attributes),
+        }));
+    }
+    mounts.sort_by(|a, b| a.at.cmp(&b.at));
+    mounts
+}
+
+/// Digest of the sorted names in the input folder, one a line: there, a file is named by the digest of its bytes.
+fn inputs(policy: &Policy) -> Option<Digest> {
+    let entries = std::fs::read_dir(&policy.inputs).ok()?.collect::<std::io::Result<Vec<_>>>().ok()?;
+    let mut names: Vec<String> = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    Some(Digest::of(names.iter().fold(String::new(), |all, name| all + name + "\n").as_bytes()))
+}
+
+fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
+    let floor = policy.floor.get(id).copied().unwrap_or(Floor::Required);
+    if policy.profile == Profile::None && !BARE.contains(&id) {
+        return Control {
+            id: id.into(),
+            floor,
+            mechanisms: Vec::new(),
+            state: State::NotRequested,
+            missing: Vec::new(),
+            proof: Vec::new(),
+        };
+    }
+    let made = made(policy, evidence, id);
+    let proof = proof(evidence, id);
+    let failed: Vec<String> = made.mechanisms.iter().filter_map(|(_, outcome)| outcome.clone().err()).collect();
+    let in_force: Vec<String> =
+        made.mechanisms.into_iter().filter(|(_, outcome)| outcome.is_ok()).map(|(name, _)| name).collect();
+    let mut missing = failed.clone();
+    missing.extend(made.residue.iter().map(|text| String::from(*text)));
+    let open = proof.iter().filter(|probe| probe.control == "OK" && probe.inside == "OK");
+    missing.extend(open.map(|probe| format!("{} works inside", probe.probe)));
+    let proven = proof.iter().any(|probe| probe.control == "OK" && probe.inside != "OK");
+    if !proven && needs_proof(id) {
+        missing.push("no attempt that works outside was seen to fail inside".into());
+    }
+    let state = match (in_force.is_empty(), missing.is_empty()) {
+        (true, _) => State::Unavailable,
+        (false, true) => State::Enforced,
+        (false, false) => State::Partial,
+    };
+    missing.extend(covered(evidence, id));
+    Control { id: id.into(), floor, mechanisms: in_force, state, missing, proof }
+}
+
+/// The environment is an argument of the exec, so that no attempt before it could show anything; a count of files is
+/// an option of the mount.
+fn needs_proof(id: &str) -> bool {
+    !matches!(id, "environment.built" | "limit.files")
+}
+
+/// Rights that landlock lacks on this kernel, and what stands in for them. No reason to call a control incomplete.
+fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
+    if id != "network.none" || !evidence.layers.get("landlock").is_some_and(Result::is_ok) {
+        return Vec::new();
+    }
+    let by = if evidence.asked_namespaces { "network namespace and filter" } else { "filter" };
+    rules::dropped(rules::version()).into_iter().map(|text| format!("{text}; covered by {by}")).collect()
+}
+
+fn proof(evidence: &Evidence, id: &str) -> Vec<Probe> {
+    let tried = ATTEMPTS.iter().filter(|(control, ..)| *control == id);
+    tried
+        .filter_map(|(_, name, ..)| {
+            let inside = evidence.inside.get(*name)?.clone();
+            let control = evidence.outside.get(*name).cloned().unwrap_or_else(|| "not tried".into());
+            Some(Probe { probe: (*name).into(), control, inside })
+        })
+        .collect()
+}
+
+/// Which mechanisms make a control, and how each fared.
+fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
+    let words = |failed: &Failed| format!("{}: {:?}", failed.0, failed.1);
+    let namespace = |name: &str| {
+        let outcome =
+            evidence.namespaces.as_ref().map(|()| ()).map_err(|failed| format!("namespaces: {}", words(failed)));
+        (format!("{name} namespace"), outcome)
+    };
+    let layer = |name: &str, what: &str| {
+        let outcome = match evidence.layers.get(name) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(failed)) => Err(words(failed)),
+            None => Err(format!("{name}: not reached")),
+        };
+        (format!("{name}: {what}"), outcome)
+    };
+    let limit = |name: &str| (format!("rlimit: {name}"), Ok(()));
+    let group = |outcome: Result<&'static str, Refused>, name: &str| match outcome {
+        Ok(mechanism) => (mechanism.to_string(), Ok(())),
+        Err((stage, errno)) => {
+            (format!("cgroup: {name}"), Err(format!("control group for {name}: {stage}: {errno:?}")))
+        }
+    };
+    let full = policy.profile == Profile::Full;
+    let mut residue = Vec::new();
+    let mut mechanisms = match id {
+        "calls.filtered" => vec![layer("filter", "refused calls")],
+        "credentials.none" => vec![layer("landlock", "files"), layer("filter", "keyrings")],
+        "descriptors.closed" => vec![("close_range".into(), Ok(()))],
+        "environment.built" => vec![("execve: built environment".into(), Ok(()))],
+        "filesystem.read" | "filesystem.write" => vec![layer("landlock", "files")],
+        "limit.files" => Vec::new(),
+        "limit.memory" => vec![group(evidence.memory, "memory"), limit("data")],
+        "limit.processes" if evidence.way == Way::Mapped => vec![limit("processes")],
+        "limit.processes" => vec![group(evidence.processes, "pids"), limit("processes")],
+        "limit.storage" => vec![limit("file size")],
+        "network.none" => vec![layer("filter", "sockets"), layer("landlock", "TCP, abstract sockets")],
+        "privileges.none" => vec![
+            ("no_new_privs".into(), Ok(())),
+            ("capabilities dropped".into(), Ok(())),
+            layer("filter", "namespaces, mounts"),
+        ],
+        _ => vec![layer("landlock", "signals"), layer("filter", "other processes")],
+    };
+    if full {
+        let own: &[&str] = match id {
+            "credentials.none" | "filesystem.read" | "filesystem.write" | "limit.files" | "limit.storage" => &["mount"],
+            "network.none" => &["network"],
+            "process.isolated" => &["process", "ipc", "uts", "cgroup"],
+            _ => &[],
+        };
+        mechanisms.extend(own.iter().map(|name| namespace(name)));
+    } else {
+        residue.extend(residues(id));
+    }
+    if id == "process.isolated" && evidence.without_proc.is_some() {
+        residue.push("the host grants no fresh /proc: the trainer has none");
+    }
+    Made { mechanisms, residue }
+}
+
+/// What stays open without namespaces (named in xt(7)).
+fn residues(id: &str) -> &'static [&'static str] {
+    match id {
+        "filesystem.read" => &["existence and size of other files can be seen: landlock does not restrict stat"],
+        "filesystem.write" => &["reading changes the access times of inputs"],
+        "limit.files" => &["no count of files without a file system of its own"],
+        "limit.storage" => &["the size of each file is limited, their sum is not"],
+        _ => &[],
+    }
+}
+
+/// Required controls that are not what their profile promises, with the reasons.
+pub(crate) fn missing(custody: &Custody) -> Vec<String> {
+    let fails = |control: &&Control| control.floor == Floor::Required && !kept(custody.profile, control);
+    let sentence = |control: &Control| {
+        let reasons = if control.missing.is_empty() { "unknown".into() } else { control.missing.join(", ") };
+        format!("{} is {} ({reasons})", control.id, control.state)
+    };
+    custody.controls.iter().filter(fails).map(sentence).collect()
+}
+
+/// Whether a control is what its profile promises: everything in `full`, and all but its named residue elsewhere.
+fn kept(profile: Profile, control: &Control) -> bool {
+    match control.state {
+        State::Enforced | State::NotRequested => true,
+        State::Partial | State::Unavailable if profile == Profile::Full => false,
+        State::Partial => control.missing.iter().all(|text| residues(&control.id).contains(&text.as_str())),
+        State::Unavailable => control.id == "limit.files",
+    }
+}

@@ -1,0 +1,368 @@
+//! The system-call filter: what no trainer needs is refused, whatever its arguments point to. Written as classic BPF
+//! by hand, because the filter needs what filter compilers lack: a guard against the x32 numbering and hand-over of
+//! refused calls to the guard, which counts them (seccomp(2), seccomp_unotify(2)).
+
+use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use nix::errno::Errno;
+use xt_core::digest::{Digest, Hasher};
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
+
+/// `AUDIT_ARCH_*` of linux/audit.h.
+#[cfg(target_arch = "x86_64")]
+const OURS: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const OURS: u32 = 0xc000_00b7;
+
+/// Numbers from here on are the x32 calls of x86-64.
+const X32: u32 = 0x4000_0000;
+/// The newest call that may pass (mseal, Linux 6.10): numbers above are answered as an older kernel would.
+const NEWEST: u32 = 462;
+
+/// Bits of a mode that let others run with the owner's rights.
+const SET_ID: u32 = 0o6000;
+
+/// A test of the low half of an argument.
+#[derive(Clone, Copy)]
+enum Test {
+    /// Any of these bits is set.
+    Any(u32),
+    /// It is this value.
+    Is(u32),
+    /// It is another value.
+    Not(u32),
+}
+
+/// What happens to a refused call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It is counted and fails with EPERM.
+    Counted,
+    /// It fails as if the kernel did not know it; programs then fall back to an older call.
+    Unknown,
+}
+
+struct Rule {
+    name: &'static str,
+    number: i64,
+    tests: Vec<(u32, Test)>,
+    answer: Answer,
+}
+
+/// Names and numbers of calls: `calls![SYS_socket, …]`.
+macro_rules! calls {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), libc::$name)),*]
+    };
+}
+
+/// Refused whatever the arguments, and counted.
+const REFUSED: &[(&str, i64)] = calls![
+    // Sockets of every family: with none, there is no network, whatever the namespaces and landlock may miss.
+    SYS_socket,
+    SYS_socketpair,
+    SYS_bind,
+    SYS_connect,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    // Other processes.
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kcmp,
+    SYS_pidfd_open,
+    SYS_pidfd_getfd,
+    SYS_pidfd_send_signal,
+    SYS_process_madvise,
+    SYS_process_mrelease,
+    // Code that did not come from an admitted file.
+    SYS_memfd_create,
+    SYS_memfd_secret,
+    SYS_execveat,
+    // Name spaces and mounts.
+    SYS_unshare,
+    SYS_setns,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_mount_setattr,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_quotactl,
+    SYS_quotactl_fd,
+    SYS_acct,
+    // Large surfaces of the kernel that no trainer needs.
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_keyctl,
+    SYS_fanotify_init,
+    SYS_fanotify_mark,
+    SYS_inotify_init1,
+    SYS_inotify_add_watch,
+    SYS_name_to_handle_at,
+    SYS_open_by_handle_at,
+    SYS_seccomp,
+    SYS_landlock_create_ruleset,
+    SYS_landlock_add_rule,
+    SYS_landlock_restrict_self,
+    SYS_lookup_dcookie,
+    SYS_nfsservctl,
+    SYS_vhangup,
+    // Things that outlive the trainer or that others share.
+    SYS_flock,
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_shmdt,
+    SYS_semget,
+    SYS_semctl,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_mq_open,
+    SYS_mq_unlink,
+    SYS_mq_timedsend,
+    SYS_mq_timedreceive,
+    SYS_mq_notify,
+    SYS_mq_getsetattr,
+    // What an output may not be, and attributes that outlive it.
+    SYS_mknodat,
+    SYS_symlinkat,
+    SYS_linkat,
+    SYS_setxattr,
+    SYS_lsetxattr,
+    SYS_fsetxattr,
+    SYS_removexattr,
+    SYS_lremovexattr,
+    SYS_fremovexattr,
+    // The machine.
+    SYS_syslog,
+    SYS_reboot,
+    SYS_kexec_load,
+    SYS_kexec_file_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_sched_setscheduler,
+    SYS_sched_setparam,
+    SYS_sched_setattr,
+    SYS_setpriority,
+    SYS_ioprio_set,
+    SYS_migrate_pages,
+    SYS_move_pages,
+];
+
+/// Calls that only this architecture has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[(&str, i64)] = calls![
+    SYS_mknod,
+    SYS_symlink,
+    SYS_link,
+    SYS_inotify_init,
+    SYS_iopl,
+    SYS_ioperm,
+    SYS_modify_ldt,
+    SYS_uselib,
+    SYS_ustat,
+    SYS__sysctl,
+    SYS_afs_syscall,
+    SYS_tuxcall,
+    SYS_security,
+    SYS_getpmsg,
+    SYS_putpmsg,
+    SYS_vserver,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[(&str, i64)] = &[];
+
+/// Refused as if unknown: their arguments lie in memory, where no filter can look, and there is an older call.
+const UNKNOWN: &[(&str, i64)] = calls![SYS_clone3, SYS_openat2];
+
+/// Changes of metadata, which landlock does not restrict: refused where no read-only mount protects the inputs.
+const METADATA: &[(&str, i64)] =
+    calls![SYS_fchmod, SYS_fchmodat, SYS_fchmodat2, SYS_fchown, SYS_fchownat, SYS_utimensat];
+#[cfg(target_arch = "x86_64")]
+const METADATA_HERE: &[(&str, i64)] = calls![SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat];
+#[cfg(not(target_arch = "x86_64"))]
+const METADATA_HERE: &[(&str, i64)] = &[];
+
+/// `CLONE_NEWNS`, `_NEWCGROUP`, `_NEWUTS`, `_NEWIPC`, `_NEWUSER`, `_NEWPID`, `_NEWNET` of linux/sched.h. (clone(2)
+/// cannot ask for a time namespace: that bit is part of its exit signal.)
+const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+/// Refused for some arguments: name, number, and tests that must all hold.
+fn by_argument() -> Vec<Rule> {
+    let rule = |(name, number): (&'static str, i64), tests: &[(u32, Test)]| Rule {
+        name,
+        number,
+        tests: tests.to_vec(),
+        answer: Answer::Counted,
+    };
+    let one = |call: &[(&'static str, i64)], tests: &[(u32, Test)]| rule(call[0], tests);
+    let mut rules = vec![
+        one(calls![SYS_clone], &[(0, Test::Any(NEW_NAMESPACES))]),
+        one(calls![SYS_fchmod], &[(1, Test::Any(SET_ID))]),
+        one(calls![SYS_fchmodat], &[(2, Test::Any(SET_ID))]),
+        one(calls![SYS_fchmodat2], &[(2, Test::Any(SET_ID))]),
+        one(calls![SYS_mkdirat], &[(2, Test::Any(SET_ID))]),
+        one(calls![SYS_openat], &[(3, Test::Any(SET_ID)), (2, Test::Any(CREATES))]),
+        one(calls![SYS_personality], &[(0, Test::Not(u32::MAX))]),
+    ];
+    // Advisory locks on inputs would be seen by others; leases and signals on descriptors reach beyond the sandbox.
+    for command in [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_SETLEASE] {
+        rules.push(one(calls![SYS_fcntl], &[(1, Test::Is(command.cast_unsigned()))]));
+    }
+    for command in [libc::F_NOTIFY, libc::F_SETOWN, SET_OWNER_EXTENDED, SET_SIGNAL] {
+        rules.push(one(calls![SYS_fcntl], &[(1, Test::Is(command.cast_unsigned()))]));
+    }
+    for request in TERMINAL_AND_FLAGS {
+        rules.push(one(calls![SYS_ioctl], &[(1, Test::Is(request))]));
+    }
+    for option in [libc::PR_SET_PDEATHSIG, libc::PR_SET_CHILD_SUBREAPER, libc::PR_SET_SECCOMP, libc::PR_SET_PTRACER] {
+        rules.push(one(calls![SYS_prctl], &[(0, Test::Is(option.cast_unsigned()))]));
+    }
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([
+        one(calls![SYS_chmod], &[(1, Test::Any(SET_ID))]),
+        one(calls![SYS_mkdir], &[(1, Test::Any(SET_ID))]),
+        one(calls![SYS_creat], &[(1, Test::Any(SET_ID))]),
+        one(calls![SYS_open], &[(2, Test::Any(SET_ID)), (1, Test::Any(CREATES))]),
+    ]);
+    rules
+}
+
+/// Flags of `open` that make a file: only with them its mode counts. `__O_TMPFILE` without `O_DIRECTORY`.
+const CREATES: u32 = 0o100 | 0o20_000_000;
+/// `F_SETOWN_EX` and `F_SETSIG` of asm-generic/fcntl.h.
+const SET_OWNER_EXTENDED: i32 = 15;
+const SET_SIGNAL: i32 = 10;
+/// Pushing input to a terminal (`TIOCSTI`, `TIOCLINUX`, `TIOCSCTTY`), ownership of descriptors (`FIOSETOWN`,
+/// `SIOCSPGRP`), and flags of files (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`).
+const TERMINAL_AND_FLAGS: [u32; 7] = [0x5412, 0x541c, 0x540e, 0x8901, 0x8902, 0x4008_6602, 0x401c_5820];
+
+/// The rules, in the order in which the program tests them.
+fn rules(metadata: bool) -> Vec<Rule> {
+    let plain = |calls: &[(&'static str, i64)], answer| {
+        calls.iter().map(|(name, number)| Rule { name, number: *number, tests: Vec::new(), answer }).collect::<Vec<_>>()
+    };
+    let mut rules = plain(REFUSED, Answer::Counted);
+    rules.extend(plain(REFUSED_HERE, Answer::Counted));
+    rules.extend(plain(UNKNOWN, Answer::Unknown));
+    if !metadata {
+        rules.extend(plain(METADATA, Answer::Counted));
+        rules.extend(plain(METADATA_HERE, Answer::Counted));
+    }
+    rules.extend(by_argument());
+    rules
+}
+
+/// Name of the refused call with this number.
+pub(crate) fn name(number: i32) -> Option<&'static str> {
+    let named = rules(false).into_iter().find(|rule| rule.number == i64::from(number));
+    named.map(|rule| rule.name.trim_start_matches("SYS_"))
+}
+
+/// The program. `metadata` is whether modes, owners and times may be changed; `listen` hands counted calls over,
+/// otherwise they fail without being counted.
+pub(crate) fn program(metadata: bool, listen: bool) -> Vec<sock_filter> {
+    let mut program = vec![
+        load(ARCHITECTURE),
+        jump(BPF_JEQ, OURS, 1, 0),
+        // Calls through another architecture's entry would be judged by numbers that mean something else.
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+        load(NUMBER),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        program.extend([jump(BPF_JGE, X32, 0, 1), answer(refused(Errno::EPERM))]);
+    }
+    program.extend([jump(BPF_JGT, NEWEST, 0, 1), answer(refused(Errno::ENOSYS))]);
+    for rule in rules(metadata) {
+        append(&mut program, &rule, listen);
+    }
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+/// Digest of a program: eight bytes for each instruction, little-endian.
+pub(crate) fn digest(program: &[sock_filter]) -> Digest {
+    let mut hasher = Hasher::new();
+    for step in program {
+        hasher.update(&step.code.to_le_bytes());
+        hasher.update(&[step.jt, step.jf]);
+        hasher.update(&step.k.to_le_bytes());
+    }
+    hasher.finish()
+}
+
+fn append(program: &mut Vec<sock_filter>, rule: &Rule, listen: bool) {
+    let end = match rule.answer {
+        Answer::Counted if listen => libc::SECCOMP_RET_USER_NOTIF,
+        Answer::Counted => refused(Errno::EPERM),
+        Answer::Unknown => refused(Errno::ENOSYS),
+    };
+    let number = u32::try_from(rule.number).unwrap_or(u32::MAX);
+    // Two steps a test, the answer, and the number loaded again when a test overwrote it.
+    let tests = u8::try_from(rule.tests.len()).unwrap_or(u8::MAX / 4);
+    let body = if tests == 0 { 1 } else { 2 * tests + 2 };
+    program.push(jump(BPF_JEQ, number, 0, body));
+    for (index, (argument, test)) in (0_u8..).zip(&rule.tests) {
+        program.push(load(ARGUMENTS + 8 * argument));
+        // From the jump of this test to the reload: the remaining tests and the answer.
+        let away = 2 * (tests - 1 - index) + 1;
+        program.push(match test {
+            Test::Any(bits) => jump(BPF_JSET, *bits, 0, away),
+            Test::Is(value) => jump(BPF_JEQ, *value, 0, away),
+            Test::Not(value) => jump(BPF_JEQ, *value, away, 0),
+        });
+    }
+    program.push(answer(end));
+    if tests > 0 {
+        program.push(load(NUMBER));
+    }
+}
+
+fn refused(errno: Errno) -> u32 {
+    libc::SECCOMP_RET_ERRNO | (errno as i32).cast_unsigned()
+}
+
+fn load(offset: u32) -> sock_filter {
+    step(BPF_LD | BPF_W | BPF_ABS, offset, 0, 0)
+}
+
+fn jump(condition: u32, value: u32, yes: u8, no: u8) -> sock_filter {
+    step(BPF_JMP | condition | BPF_K, value, yes, no)
+}
+
+fn answer(value: u32) -> sock_filter {
+    step(BPF_RET | BPF_K, value, 0, 0)
+}
+
+fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
+}

@@ -1,0 +1,264 @@
+//! The guard: first process of the trainer's namespaces, or its parent where there are none. It answers refused system
+//! calls, reaps orphans, ends everything with the trainer or with the supervisor, and reports.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, getpid, sethostname};
+
+use crate::child::{Setup, become_trainer, tell};
+use crate::filter;
+use crate::namespace::{Failed, Tree, at};
+use crate::sys::{self, Fork, Reaped};
+use crate::wire::{receive, send, wire};
+
+/// Refused calls recorded with their arguments; further ones are only counted.
+const RECORDED: usize = 64;
+
+/// Guards a trainer from before its birth to after its end.
+pub(crate) fn guard(setup: &Setup) -> ! {
+    if let Err((stage, errno)) = watch(setup) {
+        tell(setup.guard, &["failed", &stage, &(errno as i32).to_string()]);
+    }
+    sys::leave(0)
+}
+
+fn watch(setup: &Setup) -> Result<(), Failed> {
+    enter(setup)?;
+    let signals = SigSet::from(Signal::SIGCHLD);
+    signals.thread_block().map_err(at("blocking signals"))?;
+    let children = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let children = children.map_err(at("watching children"))?;
+    let (handoff, theirs) = wire().map_err(at("making a wire"))?;
+    let trainer = match sys::fork().map_err(at("forking the trainer"))? {
+        Fork::Child => become_trainer(setup, &theirs),
+        Fork::Parent(trainer) => trainer,
+    };
+    let mut kept = [setup.guard, children.as_raw_fd(), handoff.as_raw_fd()];
+    kept.sort_unstable();
+    close_others(&kept)?;
+    // It was closed with the others.
+    std::mem::forget(theirs);
+    let mut guard =
+        Guard { setup, trainer, children, handoff: Some(handoff), listener: None, denied: Denied::default() };
+    let ended = guard.until_the_end()?;
+    let survivors = guard.kill_survivors();
+    guard.report(&ended, survivors);
+    Ok(())
+}
+
+/// Takes its place: alone in new namespaces with a root of their own, or simply as the parent of what is to come.
+fn enter(setup: &Setup) -> Result<(), Failed> {
+    if !setup.namespaces {
+        sys::control(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(at("adopting orphans"))?;
+        return begin(setup);
+    }
+    sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned()))
+        .map_err(at("tying the guard to the supervisor"))?;
+    setup.way.map(setup.starter.0, setup.starter.1)?;
+    begin(setup)?;
+    unshare(CloneFlags::CLONE_NEWCGROUP).map_err(at("making a cgroup namespace"))?;
+    sethostname("xt").map_err(at("naming the host"))?;
+    let tree = Tree { base: setup.base, policy: setup.policy, admitted: setup.admitted, owner: setup.way.user() };
+    let built = tree.enter()?;
+    // The trainer must not read the supervisor's memory or environment, of which this process holds a copy.
+    sys::control(libc::PR_SET_DUMPABLE, 0).map_err(at("hiding the guard"))?;
+    let proc = built.without_proc.map_or(0, |errno| errno as i32).to_string();
+    send(sys::borrow(setup.guard), &["outputs", &proc], Some(built.outputs.as_raw_fd()))
+        .map_err(at("handing over outputs"))
+}
+
+/// Waits until the supervisor has put this process into its control group.
+fn begin(setup: &Setup) -> Result<(), Failed> {
+    tell(setup.guard, &["here"]);
+    match receive(sys::borrow(setup.guard)) {
+        Ok(Some(message)) if message.kind() == "begin" => Ok(()),
+        _ => sys::leave(0),
+    }
+}
+
+fn close_others(kept: &[i32]) -> Result<(), Failed> {
+    let mut next = 0;
+    for fd in kept {
+        if *fd > next {
+            sys::close_range(next, *fd - 1).map_err(at("closing descriptors"))?;
+        }
+        next = *fd + 1;
+    }
+    sys::close_range(next, i32::MAX).map_err(at("closing descriptors"))
+}
+
+struct Guard<'a> {
+    setup: &'a Setup<'a>,
+    trainer: Pid,
+    children: SignalFd,
+    handoff: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+    denied: Denied,
+}
+
+/// Refused calls of the trainer.
+#[derive(Default)]
+struct Denied {
+    counts: BTreeMap<String, u64>,
+    calls: Vec<String>,
+}
+
+impl Denied {
+    fn note(&mut self, call: &sys::Handed) {
+        let name = filter::name(call.number).map_or_else(|| call.number.to_string(), String::from);
+        if self.calls.len() < RECORDED {
+            let arguments: Vec<String> = call.arguments.iter().map(|argument| format!("{argument:x}")).collect();
+            self.calls.push(format!("{name}({})", arguments.join(",")));
+        }
+        *self.counts.entry(name).or_default() += 1;
+    }
+}
+
+impl Guard<'_> {
+    /// Serves the trainer until it has ended.
+    fn until_the_end(&mut self) -> Result<Reaped, Failed> {
+        loop {
+            let [children, supervisor, handoff, listener] = self.wait()?;
+            // Before the listener: what it says about the calls to come must be known when they come.
+            if handoff {
+                self.take_over();
+            }
+            if listener {
+                self.answer();
+            }
+            if supervisor {
+                self.obey();
+            }
+            if children && let Some(ended) = self.reap() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Waits until something happens, and says where.
+    fn wait(&self) -> Result<[bool; 4], Failed> {
+        let supervisor = sys::borrow(self.setup.guard);
+        let mut watched = vec![(0, self.children.as_fd()), (1, supervisor)];
+        watched.extend(self.handoff.iter().map(|fd| (2, fd.as_fd())));
+        watched.extend(self.listener.iter().map(|fd| (3, fd.as_fd())));
+        let mut polled: Vec<PollFd> = watched.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        match poll(&mut polled, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(("waiting".into(), errno)),
+        }
+        let mut happened = [false; 4];
+        for ((index, _), poll) in watched.iter().zip(&polled) {
+            happened[*index] = poll.any().unwrap_or(true);
+        }
+        Ok(happened)
+    }
+
+    /// A message of the trainer's process before its exec.
+    fn take_over(&mut self) {
+        let Some(handoff) = &self.handoff else { return };
+        match receive(handoff.as_fd()) {
+            Ok(Some(mut message)) if message.kind() == "listener" => self.listener = message.descriptor.take(),
+            Ok(Some(_)) => self.denied = Denied::default(),
+            Ok(None) | Err(_) => self.handoff = None,
+        }
+    }
+
+    /// Refuses a call that the filter handed over.
+    fn answer(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        match sys::next_call(listener) {
+            Ok(call) => {
+                self.denied.note(&call);
+                // The caller may have been killed meanwhile.
+                sys::refuse_call(listener, &call, Errno::EPERM).ok();
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // ENOENT: the caller was killed before the call was taken, or nobody is left who could make one.
+            Err(_) if self.deserted() => self.listener = None,
+            Err(_) => {}
+        }
+    }
+
+    fn deserted(&self) -> bool {
+        let Some(listener) = &self.listener else { return true };
+        let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).ok();
+        polled[0].revents().is_none_or(|events| events.contains(PollFlags::POLLHUP))
+    }
+
+    /// A word of the supervisor; its silence for ever ends everything.
+    fn obey(&mut self) {
+        match receive(sys::borrow(self.setup.guard)) {
+            Ok(Some(message)) if message.kind() == "signal" => {
+                let signal = i32::try_from(message.number(1)).ok().and_then(|number| Signal::try_from(number).ok());
+                // It may have ended a moment ago.
+                kill(self.trainer, signal).ok();
+            }
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => {
+                self.kill_survivors();
+                sys::leave(0)
+            }
+        }
+    }
+
+    /// Frees every child that has ended; the trainer, if it is among them.
+    fn reap(&mut self) -> Option<Reaped> {
+        while let Ok(Some(_)) = self.children.read_signal() {}
+        let mut trainer = None;
+        while let Ok(Some(ended)) = sys::reap_any(false) {
+            if ended.pid == self.trainer {
+                trainer = Some(ended);
+            }
+        }
+        trainer
+    }
+
+    /// Kills what is left and counts it.
+    fn kill_survivors(&self) -> u64 {
+        let mut killed = 0;
+        loop {
+            self.kill_all();
+            match sys::reap_any(true) {
+                Ok(Some(ended)) => {
+                    killed +=
+                        u64::from(libc::WIFSIGNALED(ended.status) && libc::WTERMSIG(ended.status) == libc::SIGKILL);
+                }
+                Ok(None) | Err(Errno::EINTR) => {}
+                Err(_) => return killed,
+            }
+        }
+    }
+
+    fn kill_all(&self) {
+        if self.setup.namespaces {
+            // Everyone in this process namespace but its first process.
+            kill(Pid::from_raw(-1), Signal::SIGKILL).ok();
+            return;
+        }
+        // Orphans become children of this process, so that killing children over and over reaches everyone.
+        let path = format!("/proc/self/task/{}/children", getpid());
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            kill(Pid::from_raw(child), Signal::SIGKILL).ok();
+        }
+    }
+
+    fn report(&self, ended: &Reaped, survivors: u64) {
+        for (name, count) in &self.denied.counts {
+            tell(self.setup.guard, &["denied", name, &count.to_string()]);
+        }
+        for call in &self.denied.calls {
+            tell(self.setup.guard, &["call", call]);
+        }
+        let numbers = [ended.cpu_nanoseconds, ended.peak_memory_bytes, survivors].map(|number| number.to_string());
+        let [cpu, memory, survivors] = &numbers;
+        tell(self.setup.guard, &["ended", &ended.status.to_string(), cpu, memory, survivors]);
+    }
+}
