@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::canonical::Value;
-use crate::field::object;
+use crate::field::Manifest;
+use crate::manifest::refusal::Refusal;
 
 /// How a tool ended. One table for all tools; every manual page prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,16 +164,9 @@ impl Faults {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
 
-    /// The refusal as the document `xt.refusal/1`.
+    /// The refusal as the document `xt.refusal/1`, with its `id`.
     pub fn to_value(&self) -> Value {
-        let faults = self.0.iter().map(|fault| {
-            object([
-                ("pointer", fault.pointer.as_str().into()),
-                ("code", fault.code.into()),
-                ("message", fault.message.as_str().into()),
-            ])
-        });
-        object([("schema", crate::tag::REFUSAL.into()), ("faults", Value::List(faults.collect()))])
+        Refusal::from(self).encode()
     }
 }
 

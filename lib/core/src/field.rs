@@ -126,7 +126,13 @@ impl Range {
     /// Adds the bounds to the JSON Schema of a number.
     pub fn describe(&self, schema: Value) -> Value {
         let Value::Object(mut members) = schema else { return schema };
-        let bound = |number: f64| Finite::new(number).map_or(Value::Null, Value::Float);
+        // A whole bound is written as an integer, so that 1024 stands in a schema and not 1024.0.
+        #[expect(clippy::cast_possible_truncation, reason = "the guard admits exact ones only")]
+        let bound = |number: f64| match Finite::new(number) {
+            Some(_) if number % 1.0 == 0.0 && number.abs() <= 1e15 => Value::from(number as i64),
+            Some(number) => Value::Float(number),
+            None => Value::Null,
+        };
         members.insert(if self.open_low { "exclusiveMinimum" } else { "minimum" }.into(), bound(self.low));
         if self.high.is_finite() {
             members.insert(if self.open_high { "exclusiveMaximum" } else { "maximum" }.into(), bound(self.high));
@@ -410,7 +416,7 @@ text_field!(Bits64, "the 16 hexadecimal digits of a binary64", "^[0-9a-f]{16}$",
 text_field!(
     RelativePath,
     "a relative path without `.`, `..`, control characters, backslash or colon",
-    r"^(?!/)(?!(.*/)?\.{0,2}(/|$))[^\u0000-\u001f\u007f-\u009f\\:]{1,4096}$",
+    RelativePath::PATTERN,
     |text| RelativePath::new(text).ok()
 );
 

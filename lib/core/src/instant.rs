@@ -11,8 +11,9 @@ pub struct Instant(u64);
 const MAX: u64 = 253_402_300_799;
 
 impl Instant {
-    /// The pattern as JSON Schema writes it.
-    pub const PATTERN: &'static str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$";
+    /// The pattern as JSON Schema writes it: years from 1970, days that the month has, no leap seconds. It allows
+    /// 29 February in every year.
+    pub const PATTERN: &'static str = "^(19[7-9][0-9]|[2-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$";
 
     /// The instant so many seconds after the epoch; years after 9999 have no text, so they are refused.
     pub const fn from_unix(seconds: u64) -> Option<Self> {

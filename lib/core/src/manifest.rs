@@ -8,6 +8,7 @@ pub mod event;
 pub mod intent;
 pub mod job;
 pub mod plan;
+pub mod refusal;
 pub mod replay;
 pub mod run;
 pub mod trace;
@@ -36,6 +37,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<event::Event>(),
         entry::<intent::Intent>(),
         entry::<plan::Plan>(),
+        entry::<refusal::Refusal>(),
         entry::<replay::Replay>(),
         entry::<run::Run>(),
         entry::<trace::Trace>(),

@@ -29,6 +29,11 @@ pub enum NotAPath {
 }
 
 impl RelativePath {
+    /// The pattern as JSON Schema writes it. It counts characters where [`Self::new`] counts bytes, so outside ASCII it
+    /// lets longer paths through.
+    pub const PATTERN: &'static str =
+        r"^(?!(.*/)?\.{0,2}(/|$))(?!.*[^/]{256})(?!([^/]*/){64})[^\u0000-\u001f\u007f-\u009f\\:]{1,4096}$";
+
     /// `text`, if it is a safe relative path.
     pub fn new(text: &str) -> Result<Self, NotAPath> {
         if text.is_empty() {

@@ -1,0 +1,395 @@
+//! Valid documents of every kind, built from the Rust types. Together they show every variant of every choice, and
+//! every field that may be `null` both with and without a value.
+//!
+//! Numbers with a fraction have one that is not zero: a JSON Schema cannot tell `1.0` from `1`, the reader can.
+
+use std::collections::BTreeMap;
+
+use xt_core::canonical::Value;
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::{Manifest, object};
+use xt_core::instant::Instant;
+use xt_core::manifest::Artifact;
+use xt_core::manifest::bundle::{Bundle, Compatibility, Member as BundleMember, MemberRole, Size};
+use xt_core::manifest::candidate::{
+    AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay, Device,
+    Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
+    Tokenizer,
+};
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
+use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::event::Event;
+use xt_core::manifest::intent::{Floor, Intent, Profile};
+use xt_core::manifest::plan::{Input, Mode, Plan, Role};
+use xt_core::manifest::refusal::Refusal;
+use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison, Replay};
+use xt_core::manifest::run::{
+    Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
+};
+use xt_core::manifest::trace::Trace;
+use xt_core::name::Name;
+use xt_core::number::Finite;
+use xt_core::relpath::RelativePath;
+use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::compile::{Tokens, compile};
+
+/// Valid documents of every kind, without `id`.
+pub fn all() -> Vec<(&'static str, Value)> {
+    let mut all = Vec::new();
+    add(&mut all, &candidates());
+    add(&mut all, &[dataset()]);
+    add(&mut all, &intents());
+    add(&mut all, &plans());
+    add(&mut all, &runs());
+    add(&mut all, &custodies());
+    add(&mut all, &[trace()]);
+    add(&mut all, &bundles());
+    add(&mut all, &replays());
+    add(&mut all, &events());
+    add(&mut all, &[refusal()]);
+    all
+}
+
+fn add<M: Manifest>(all: &mut Vec<(&'static str, Value)>, documents: &[M]) {
+    all.extend(documents.iter().map(|document| (M::TAG, document.write())));
+}
+
+/// Reads `value` as the kind `tag` and gives what is wrong with it.
+///
+/// # Panics
+/// When the kind has no reader here: a new kind must be added.
+pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
+    fn decode<M: Manifest>(value: &Value) -> Result<(), Faults> {
+        M::decode(value).map(|_| ())
+    }
+    match tag {
+        "xt.candidate/1" => decode::<Candidate>(value),
+        "xt.dataset/1" => decode::<Dataset>(value),
+        "xt.intent/1" => decode::<Intent>(value),
+        "xt.plan/1" => decode::<Plan>(value),
+        "xt.run/1" => decode::<Run>(value),
+        "xt.custody/1" => decode::<Custody>(value),
+        "xt.trace/1" => decode::<Trace>(value),
+        "xt.bundle/1" => decode::<Bundle>(value),
+        "xt.replay/1" => decode::<Replay>(value),
+        "xt.event/1" => decode::<Event>(value),
+        "xt.refusal/1" => decode::<Refusal>(value),
+        other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
+    }
+}
+
+fn digest(text: &str) -> Digest {
+    Digest::of(text.as_bytes())
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap_or_else(|| panic!("{text} is a name"))
+}
+
+fn path(text: &str) -> RelativePath {
+    RelativePath::new(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn number(value: f64) -> Finite {
+    Finite::new(value).unwrap_or_else(|| panic!("{value} is finite"))
+}
+
+fn instant(seconds: u64) -> Instant {
+    Instant::from_unix(seconds).unwrap_or_else(|| panic!("{seconds} is a time"))
+}
+
+fn artifact(at: &str) -> Artifact {
+    Artifact { path: path(at), digest: digest(at), bytes: 17 }
+}
+
+fn adamw() -> Optimizer {
+    Optimizer::AdamW {
+        learning_rate: number(0.0017),
+        beta1: number(0.87),
+        beta2: number(0.93),
+        epsilon: number(3e-9),
+        weight_decay: number(0.07),
+        decay: Decay::Matrices,
+    }
+}
+
+fn sgd() -> Optimizer {
+    Optimizer::Sgd {
+        learning_rate: number(0.3),
+        momentum: number(0.9),
+        nesterov: true,
+        weight_decay: number(0.01),
+        decay: Decay::All,
+    }
+}
+
+fn candidate(name_of_it: &str, dataset: Digest) -> Candidate {
+    Candidate {
+        name: name(name_of_it),
+        model: Model::Gpt {
+            layers: 3,
+            heads: 5,
+            width: 35,
+            inner: 77,
+            context: 16,
+            vocabulary: 259,
+            dropout: number(0.17),
+            layer_norm_epsilon: number(3e-6),
+            initializer_range: number(0.031),
+        },
+        base: Base::Random {},
+        tokenizer: Tokenizer::Bytes {},
+        data: Data { dataset, split: name("train"), order: Order::Shuffled, separator: Some(257) },
+        objective: Objective::NextToken {},
+        optimizer: adamw(),
+        schedule: Schedule::Cosine { warmup_steps: 3, final_fraction: number(0.13) },
+        clipping: Clipping::Norm { maximum: number(0.7) },
+        batching: Batching {
+            samples: 3,
+            remainder: BatchRemainder::Keep,
+            accumulation: 2,
+            accumulation_remainder: AccumulationRemainder::Carry,
+        },
+        length: Length::Epochs { epochs: 3 },
+        stops: Stops { non_finite: NonFinite::Hold },
+        precision: Precision::Float32,
+        execution: Execution {
+            device: Device::Cpu,
+            threads: 1,
+            cpu_capability: CpuCapability::Default,
+            math_mode: MathMode::Compatible,
+            onednn: false,
+        },
+        regime: Regime::Exact,
+    }
+}
+
+fn candidates() -> Vec<Candidate> {
+    let first = candidate("first", dataset().id());
+    let mut second = candidate("team:second/2", dataset().id());
+    second.tokenizer = Tokenizer::HuggingFace { digest: digest("tokenizer.json") };
+    second.data.separator = None;
+    second.optimizer = sgd();
+    second.schedule = Schedule::Linear { warmup_steps: 0, final_fraction: number(0.25) };
+    second.clipping = Clipping::None {};
+    second.length = Length::Steps { steps: 9 };
+    let mut third = candidate("third", dataset().id());
+    third.schedule = Schedule::Constant { warmup_steps: 1 };
+    vec![first, second, third]
+}
+
+fn dataset() -> Dataset {
+    let file = |at: &str, bytes| Offered { path: path(at), digest: digest(at), bytes };
+    let offered: Vec<Offered> = ["B", "a-b", "a/x", "a0", "\u{e9}.txt"].iter().map(|at| file(at, 400)).collect();
+    let excluded = BTreeMap::from([(path("a0"), String::from("licence"))]);
+    let splitting = Splitting {
+        group_by: GroupBy::File,
+        salt: String::from("s"),
+        permille: BTreeMap::from([(String::from("dev"), 250)]),
+    };
+    admit(Format::Text, &offered, &excluded, splitting).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn intents() -> Vec<Intent> {
+    let mut other = Intent::default_for(2);
+    other.resources.accelerators = vec![name("gpu:0")];
+    other.resources.conflict_domains = vec![name("node/7")];
+    other.isolation.profile = Profile::InContainer;
+    other.isolation.floor = BTreeMap::from([(String::from("network.none"), Floor::Required)]);
+    vec![Intent::default_for(1), other]
+}
+
+fn plans() -> Vec<Plan> {
+    let tokens = Tokens { vocabulary: 256, count: 1026, tokenizer_bytes: 99 };
+    let plan = |candidate: Candidate| {
+        compile(candidate, dataset(), Intent::default_for(1), 7, tokens).unwrap_or_else(|faults| panic!("{faults}"))
+    };
+    candidates().into_iter().map(plan).collect()
+}
+
+fn stack(reported: bool) -> Stack {
+    Stack {
+        worker: digest("xt-train"),
+        reported: reported.then(|| Reported {
+            version: String::from("0.1.0"),
+            cpu_capability: String::from("DEFAULT"),
+            threads: 1,
+            parameters: 40_000,
+            samples_per_epoch: 64,
+        }),
+        libraries: vec![Library { name: String::from("libc10.so"), digest: digest("libc10.so") }],
+        processor: String::from("a processor"),
+        processor_features: digest("features"),
+        system: String::from("linux x86_64"),
+    }
+}
+
+fn run(plan: &Plan) -> Run {
+    let log = Log { digest: digest("log"), bytes: 3, dropped: 0 };
+    Run {
+        attempt: name("attempt-1"),
+        operation: name("operation-1"),
+        plan: plan.id(),
+        request: plan.request,
+        fingerprint: plan.fingerprint,
+        mode: Mode::Mainline,
+        regime: Regime::Exact,
+        precision: Precision::Float32,
+        generator: String::from("philox4x32-10"),
+        seed: plan.seed,
+        dataset: plan.dataset.id(),
+        inputs: vec![Input { digest: digest("input"), bytes: 5, role: Role::Data }],
+        stack: Some(stack(true)),
+        environment: plan.environment.clone(),
+        intent: plan.intent.clone(),
+        isolation: Profile::Full,
+        custody: Some(digest("custody")),
+        status: Status::Succeeded,
+        cause: String::from("completed"),
+        exit: ProcessExit { code: Some(0), signal: None },
+        progress: Progress { planned: 33, steps: 33, updates: 33, skipped: 0, completed: true },
+        trace: Some(TraceReference { digest: digest("steps"), steps: 33, chain: digest("chain") }),
+        artifacts: vec![artifact("model.safetensors")],
+        quarantined: Vec::new(),
+        logs: Logs { stdout: log.clone(), stderr: log },
+        started: instant(1_796_000_000),
+        finished: instant(1_796_000_060),
+        observed: Observed {
+            wall_nanoseconds: 60_000_000_000,
+            cpu_nanoseconds: Some(59_000_000_000),
+            peak_memory_bytes: Some(1 << 28),
+            survivors_killed: Some(0),
+            out_of_memory_kills: Some(0),
+            process_limit_hits: Some(0),
+            denied_calls: Some(1),
+        },
+    }
+}
+
+fn runs() -> Vec<Run> {
+    let plan = plans().remove(0);
+    let mut killed = run(&plan);
+    killed.stack = None;
+    killed.custody = None;
+    killed.status = Status::NotStarted;
+    killed.exit = ProcessExit { code: None, signal: Some(9) };
+    killed.trace = None;
+    killed.artifacts = Vec::new();
+    killed.quarantined = vec![artifact("out/part.bin")];
+    killed.observed = Observed {
+        wall_nanoseconds: 1,
+        cpu_nanoseconds: None,
+        peak_memory_bytes: None,
+        survivors_killed: None,
+        out_of_memory_kills: None,
+        process_limit_hits: None,
+        denied_calls: None,
+    };
+    let mut silent = run(&plan);
+    silent.stack = Some(stack(false));
+    vec![run(&plan), killed, silent]
+}
+
+fn custodies() -> Vec<Custody> {
+    let probe = Probe {
+        probe: String::from("connect 127.0.0.1"),
+        control: String::from("OK"),
+        inside: String::from("ENETUNREACH"),
+    };
+    let custody = Custody {
+        profile: Profile::Full,
+        host: Host { kernel: String::from("6.18.0"), landlock: 7 },
+        principal: Principal { user: 65_534, capabilities: String::from("0"), user_namespace: true },
+        controls: vec![Control {
+            id: String::from("network.none"),
+            floor: Floor::Required,
+            mechanisms: vec![String::from("network namespace")],
+            state: State::Enforced,
+            missing: vec![String::from("nothing")],
+            proof: vec![probe],
+        }],
+        mounts: vec![
+            Mount { at: String::from("/in"), digest: Some(digest("in")), flags: vec![String::from("ro")] },
+            Mount { at: String::from("/out"), digest: None, flags: vec![String::from("nosuid")] },
+        ],
+        filter: Some(digest("filter")),
+        environment: vec![String::from("LC_ALL")],
+        descriptors: vec![0, 1, 2, 3],
+        overall: State::Enforced,
+        attestation: Attestation::SelfAttested,
+    };
+    let mut unfiltered = custody.clone();
+    unfiltered.filter = None;
+    vec![custody, unfiltered]
+}
+
+fn trace() -> Trace {
+    Trace { plan: digest("plan"), steps: 33, lines: digest("lines"), chain: digest("chain") }
+}
+
+fn bundles() -> Vec<Bundle> {
+    let bundle = |base| Bundle {
+        size: Size::Sealed,
+        fingerprint: digest("fingerprint"),
+        plan: digest("plan"),
+        run: digest("run"),
+        dataset: digest("dataset"),
+        custody: digest("custody"),
+        trace: digest("trace"),
+        base,
+        members: vec![BundleMember { file: artifact("model/model.safetensors"), role: MemberRole::Model }],
+        compatibility: Compatibility {
+            form: String::from("huggingface/gpt2"),
+            precision: String::from("float32"),
+            stack: stack(true),
+        },
+    };
+    let mut silent = bundle(None);
+    silent.compatibility.stack = stack(false);
+    vec![bundle(Some(digest("base"))), silent]
+}
+
+fn replays() -> Vec<Replay> {
+    let replay = |outcome, divergence, replayed| Replay {
+        run: digest("run"),
+        plan: digest("plan"),
+        replayed: digest("replayed"),
+        outcome,
+        steps: 33,
+        equal_steps: 12,
+        divergence,
+        outputs: vec![OutputComparison { path: String::from("config.json"), recorded: digest("recorded"), replayed }],
+    };
+    let parted = Divergence {
+        step: 13,
+        component: Component::Generator,
+        recorded: String::from("one"),
+        replayed: String::from("another"),
+        differing: vec![Component::Generator, Component::Loss],
+    };
+    vec![replay(Outcome::Equal, None, Some(digest("recorded"))), replay(Outcome::Diverged, Some(parted), None)]
+}
+
+fn events() -> Vec<Event> {
+    let event = |before, after, payload| Event {
+        sequence: 1,
+        at: instant(1_796_000_000),
+        subject: name("attempt-1"),
+        level: name("attempt"),
+        kind: name("attempt.running"),
+        before,
+        after,
+        payload,
+    };
+    vec![
+        event(None, Some(name("requested")), object([("pid", 7u64.into())])),
+        event(Some(name("requested")), None, Value::Null),
+    ]
+}
+
+fn refusal() -> Refusal {
+    let mut faults = Faults::one("/name", "field.missing", "this field must be declared");
+    faults.add("", "schema.missing", "expected a schema");
+    Refusal::from(&faults)
+}
