@@ -19,11 +19,11 @@ use xt_core::manifest::candidate::{
 };
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
-use xt_core::manifest::event::Event;
+use xt_core::manifest::event::{Event, Level};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
 use xt_core::manifest::refusal::Refusal;
-use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison, Replay};
+use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison, PinDifference, Replay};
 use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
@@ -351,15 +351,20 @@ fn bundles() -> Vec<Bundle> {
 }
 
 fn replays() -> Vec<Replay> {
-    let replay = |outcome, divergence, replayed| Replay {
+    let replay = |outcome, divergence, recorded, replayed| Replay {
         run: digest("run"),
         plan: digest("plan"),
         replayed: digest("replayed"),
+        allowed: vec![PinDifference {
+            what: String::from("library libc.so.6"),
+            recorded: String::from("one"),
+            now: String::from("another"),
+        }],
         outcome,
         steps: 33,
         equal_steps: 12,
         divergence,
-        outputs: vec![OutputComparison { path: String::from("config.json"), recorded: digest("recorded"), replayed }],
+        outputs: vec![OutputComparison { path: String::from("config.json"), recorded, replayed }],
     };
     let parted = Divergence {
         step: 13,
@@ -368,7 +373,10 @@ fn replays() -> Vec<Replay> {
         replayed: String::from("another"),
         differing: vec![Component::Generator, Component::Loss],
     };
-    vec![replay(Outcome::Equal, None, Some(digest("recorded"))), replay(Outcome::Diverged, Some(parted), None)]
+    vec![
+        replay(Outcome::Equal, None, None, Some(digest("recorded"))),
+        replay(Outcome::Diverged, Some(parted), Some(digest("recorded")), None),
+    ]
 }
 
 fn events() -> Vec<Event> {
@@ -376,7 +384,7 @@ fn events() -> Vec<Event> {
         sequence: 1,
         at: instant(1_796_000_000),
         subject: name("attempt-1"),
-        level: name("attempt"),
+        level: Level::Attempt,
         kind: name("attempt.running"),
         before,
         after,
