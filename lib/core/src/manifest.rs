@@ -11,6 +11,7 @@ pub mod plan;
 pub mod refusal;
 pub mod replay;
 pub mod run;
+pub mod status;
 pub mod trace;
 
 use alloc::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<refusal::Refusal>(),
         entry::<replay::Replay>(),
         entry::<run::Run>(),
+        entry::<status::Status>(),
         entry::<trace::Trace>(),
     ])
 }

@@ -29,6 +29,8 @@ tags! {
     REPLAY = "xt.replay/1";
     /// One entry of the event log.
     EVENT = "xt.event/1";
+    /// What the record says of an attempt, and what can be seen of it now.
+    STATUS = "xt.status/1";
     /// Every reason why an input was refused.
     REFUSAL = "xt.refusal/1";
 }

@@ -1,6 +1,6 @@
 //! The event log: one entry for each change, in the same commit as the change.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use xt_core::canonical::{Value, parse};
 use xt_core::instant::Instant;
 use xt_core::manifest::event::{Event, Level};
@@ -60,6 +60,16 @@ impl Record {
         }
         Ok(events)
     }
+}
+
+/// The last event about a subject.
+pub fn last(connection: &Connection, level: Level, subject: &Name) -> Result<Option<Event>, RecordError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT sequence, at, level, subject, kind, before, after, payload
+         FROM event WHERE level = ?1 AND subject = ?2 ORDER BY sequence DESC LIMIT 1",
+    )?;
+    let mut rows = statement.query([level.word(), subject.as_str()])?;
+    rows.next()?.map(read).transpose()
 }
 
 fn read(row: &Row<'_>) -> Result<Event, RecordError> {

@@ -11,6 +11,7 @@ mod operation;
 mod process;
 mod query;
 mod schema;
+mod standing;
 mod state;
 
 use std::path::Path;
@@ -20,9 +21,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use error::RecordError;
 pub use operation::{Operation, Submission, Submitted};
-pub use process::{Liveness, Process};
-pub use query::{Attempt, ExperimentRow, NodeRow, RunRow, Status};
+pub use process::Process;
+pub use query::{Attempt, ExperimentRow, NodeRow, Overview, RunRow};
 pub use schema::{APPLICATION_ID, FORMAT};
+pub use xt_core::manifest::status::Liveness;
 
 /// Name of the file within the folder of the store.
 pub const FILE_NAME: &str = "record.db";

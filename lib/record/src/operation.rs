@@ -92,7 +92,7 @@ impl Record {
     }
 }
 
-fn operation(connection: &Connection, id: &Name) -> Result<Option<Operation>, RecordError> {
+pub fn operation(connection: &Connection, id: &Name) -> Result<Option<Operation>, RecordError> {
     query::one(connection, "SELECT * FROM operation WHERE id = ?1", id, read)
 }
 

@@ -6,8 +6,7 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use xt_core::canonical::Value;
-use xt_core::field::object;
+use xt_core::manifest::status::{Liveness, Supervisor};
 
 /// One process of one boot of one machine (X88).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,28 +19,6 @@ pub struct Process {
     pub boot_id: String,
     /// The namespace that the number belongs to: inode of `/proc/PID/ns/pid`.
     pub namespace: u64,
-}
-
-/// What can be said about a process now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Liveness {
-    /// It runs: number, start time, boot and namespace are the same.
-    Alive,
-    /// It has ended: the number is free, ended or belongs to a process with another start time, or the boot is over.
-    Dead,
-    /// It cannot be seen from here: another namespace, or no permission.
-    Unknown,
-}
-
-impl Liveness {
-    /// As a word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Alive => "alive",
-            Self::Dead => "dead",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 impl Process {
@@ -80,14 +57,14 @@ impl Process {
         kill(Pid::from_raw(pid), None)
     }
 
-    /// As a member of an event's payload.
-    pub fn to_value(&self) -> Value {
-        object([
-            ("pid", u64::from(self.pid).into()),
-            ("start_time", self.start_time.into()),
-            ("boot_id", self.boot_id.as_str().into()),
-            ("namespace", self.namespace.into()),
-        ])
+    /// As it stands in documents and in an event's payload.
+    pub fn supervisor(&self) -> Supervisor {
+        Supervisor {
+            pid: self.pid.into(),
+            start_time: self.start_time,
+            boot_id: self.boot_id.clone(),
+            namespace: self.namespace,
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub struct Attempt {
 
 /// Everything that has a state, each list in the order of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct Overview {
     /// The experiments.
     pub experiments: Vec<ExperimentRow>,
     /// Their nodes.
@@ -104,9 +104,9 @@ impl Record {
     }
 
     /// Everything that has a state, as it was at one moment.
-    pub fn status(&self) -> Result<Status, RecordError> {
+    pub fn status(&self) -> Result<Overview, RecordError> {
         self.read(|transaction| {
-            Ok(Status {
+            Ok(Overview {
                 experiments: all(transaction, "SELECT * FROM experiment ORDER BY number", read_experiment)?,
                 nodes: all(transaction, "SELECT * FROM node ORDER BY number", read_node)?,
                 runs: all(transaction, "SELECT * FROM run ORDER BY number", read_run)?,

@@ -3,10 +3,12 @@
 //! Tables are named like the levels of `xt.event/1`, and each has `id` and `state`. No row is ever deleted, so a
 //! `number` is never used twice.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -24,6 +26,7 @@ CREATE TABLE event (
     sequence INTEGER PRIMARY KEY, at INTEGER NOT NULL, level TEXT NOT NULL, subject TEXT NOT NULL,
     kind TEXT NOT NULL, before TEXT, after TEXT, payload TEXT NOT NULL
 ) STRICT;
+CREATE INDEX event_of_subject ON event (level, subject);
 CREATE TABLE experiment (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
 CREATE TABLE node (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
@@ -51,21 +54,53 @@ CREATE INDEX attempt_of_run ON attempt (run);
 
 /// The format of the file at `path`; `None` when there is no file. Refuses other files and newer formats.
 ///
-/// Read through SQLite's `immutable` mode, which looks at the file's head ("Database File Format", section 1.3, user
-/// version at byte 60 and application id at byte 68) and makes no files beside it. Reading those bytes with a file
-/// handle of our own would be worse: closing any handle of a file drops all locks that this process has on it, those of
-/// an open record too ("How To Corrupt An SQLite Database File", section 2.2).
+/// Read from the head of the file ("Database File Format", section 1.3): SQLite would make files beside it first, or, in
+/// its `immutable` mode, trip over a checkpoint that another process is just writing.
 pub fn format(path: &Path) -> Result<Option<u32>, RecordError> {
-    if !path.try_exists().map_err(|source| io_error(path, source))? {
-        return Ok(None);
-    }
-    let connection = connect_immutable(path)?;
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-    match number("application_id") {
-        Ok(APPLICATION_ID) => supported(path, number("user_version")?).map(Some),
-        Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => Err(error.into()),
+    let Some(head) = head(path).map_err(|source| io_error(path, source))? else { return Ok(None) };
+    let number = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+    match (head.starts_with(b"SQLite format 3\0"), number(APPLICATION_ID_AT), number(USER_VERSION_AT)) {
+        (true, Some(APPLICATION_ID), Some(found)) => supported(path, found).map(Some),
         _ => Err(RecordError::Foreign { path: path.into() }),
     }
+}
+
+const USER_VERSION_AT: usize = 60;
+const APPLICATION_ID_AT: usize = 68;
+const HEAD: usize = 100;
+
+/// Files whose heads were read, by device and inode. They stay open: closing any handle of a file drops all locks that
+/// this process has on it, those of an open record too ("How To Corrupt An SQLite Database File", section 2.2).
+static HEADS: Mutex<Vec<((u64, u64), File)>> = Mutex::new(Vec::new());
+
+fn head(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut heads = HEADS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = |found: &Metadata| (found.dev(), found.ino());
+    let wanted = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => key(&found?),
+    };
+    if let Some((_, file)) = heads.iter().find(|(known, _)| *known == wanted) {
+        return read_head(file).map(Some);
+    }
+    let file = File::open(path)?;
+    let read = file.metadata().and_then(|found| Ok((key(&found), read_head(&file)?)));
+    // Kept in any case, also when it could not be read.
+    heads.push((read.as_ref().map_or(wanted, |(key, _)| *key), file));
+    read.map(|(_, head)| Some(head))
+}
+
+fn read_head(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD];
+    let mut filled = 0;
+    while filled < HEAD {
+        match file.read_at(&mut head[filled..], filled as u64)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    head.truncate(filled);
+    Ok(head)
 }
 
 /// The path as a URI; every byte that could mean something in one is escaped.

@@ -4,7 +4,7 @@
 use rusqlite::{Transaction, params};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
-use xt_core::field::object;
+use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
@@ -42,7 +42,7 @@ impl Record {
                 Some(owner) => return Err(RecordError::Claimed { attempt: attempt.clone(), owner }),
                 None => {}
             }
-            let payload = object([("process", process.to_value())]);
+            let payload = object([("process", process.supervisor().write())]);
             move_attempt(transaction, &found, AttemptState::Starting, now, &payload)?;
             transaction.execute(
                 "UPDATE attempt SET pid = ?2, start_time = ?3, boot_id = ?4, namespace = ?5 WHERE id = ?1",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
-use xt_record::{Record, Submitted};
+use xt_record::{Record, RecordError, Submitted};
 
 use crate::bench::{Bench, another, audit, given, said, submission};
 
@@ -59,6 +59,29 @@ fn twenty_processes_make_one_attempt_for_each_operation_in_a_record_that_did_not
     audit(&bench.path());
     let left: Vec<_> = std::fs::read_dir(bench.path().parent().unwrap()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn opening_succeeds_at_any_moment_while_others_open_grow_and_close_the_record() {
+    // Whoever closes last writes the log into the file: page by page, the head first.
+    let bench = Bench::new();
+    let operations: Vec<String> = (0..60).map(|number| format!("op-{number}")).collect();
+    let mut writer = another("crowd::submit_all", &bench.path())
+        .env(OPERATIONS, operations.join(" "))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut opened = 0;
+    while writer.try_wait().unwrap().is_none() {
+        match Record::open_read_only(&bench.path()) {
+            Err(RecordError::Absent { .. }) => {}
+            record => opened += usize::from(record.unwrap().attempts().is_ok()),
+        }
+    }
+    assert!(writer.wait().unwrap().success());
+    assert!(opened > 60, "opened {opened} times");
+    assert_eq!(bench.record().attempts().unwrap().len(), operations.len());
+    audit(&bench.path());
 }
 
 /// Tries to have the file for itself alone, and says whether it could.

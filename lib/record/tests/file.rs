@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant as Moment};
 
 use rusqlite::Connection;
 use xt_core::fault::{Exit, Failure};
 use xt_record::{FILE_NAME, FORMAT, Record, RecordError};
 
-use crate::bench::{Bench, another, given, said, submission};
+use crate::bench::{Bench, another, audit, given, said, submission};
 
 fn folder(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path.parent().unwrap()).unwrap();
@@ -162,4 +162,67 @@ fn a_record_on_a_read_only_disk_can_be_read_with_and_without_a_log_beside_it() {
     assert_eq!(folder(&bench.path()), [FILE_NAME]);
     assert_eq!(read_as_a_guest(&bench.path()), ["1 7", "record.read-only"]);
     assert_eq!(folder(&bench.path()), [FILE_NAME]);
+}
+
+/// The last image of page 1 in a write-ahead log ("Database File Format", section 4: a head of 32 bytes, then frames of
+/// 24 bytes and a page each, the page's number first).
+fn first_page_of_log(log: &[u8]) -> &[u8] {
+    let page = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let mut frames = log[32..].chunks_exact(24 + page);
+    &frames.rfind(|frame| frame[..4] == 1u32.to_be_bytes()).unwrap()[24..]
+}
+
+#[test]
+fn a_checkpoint_cut_short_after_its_first_page_is_no_damage() {
+    let bench = Bench::new();
+    let record = bench.record();
+    for number in 0..40 {
+        record.submit(&submission(&format!("{number}"), None)).unwrap();
+    }
+    let log = fs::read(bench.path().with_file_name(format!("{FILE_NAME}-wal"))).unwrap();
+    let mut file = fs::read(bench.path()).unwrap();
+    let first = first_page_of_log(&log);
+    file[..first.len()].copy_from_slice(first);
+    let pages = u32::from_be_bytes(first[28..32].try_into().unwrap()) as usize;
+    assert!(pages * first.len() > file.len(), "the head tells of pages that the file has not yet");
+    let cut = Bench::new();
+    fs::write(cut.path(), file).unwrap();
+    fs::write(cut.path().with_file_name(format!("{FILE_NAME}-wal")), log).unwrap();
+    assert_eq!(Record::open_read_only(&cut.path()).unwrap().attempts().unwrap(), record.attempts().unwrap());
+    assert_eq!(cut.record().attempts().unwrap().len(), 40);
+    audit(&cut.path());
+}
+
+/// Submits until the disk is full, and says how that ended and whether the record is whole.
+#[test]
+#[ignore = "a part of another test, run as a process of its own"]
+fn fill_the_disk() {
+    let record = Record::open(&given()).unwrap();
+    let mut refusals = (0..).map(|number| record.submit(&submission(&format!("{number}"), None)));
+    let full = refusals.find_map(Result::err).unwrap();
+    println!("> {} {full}", full.exit().code());
+    let attempts = record.attempts().unwrap().len();
+    println!("> {}", if attempts > 10 { "many" } else { "few" });
+    audit(&given());
+    println!("> whole");
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_the_system_and_the_record_stays_whole() {
+    let bench = Bench::new();
+    let part = another("file::fill_the_disk", &bench.path());
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t tmpfs -o size=512k none \"$0\" && \"$@\"",
+    ]);
+    command.arg(bench.path().parent().unwrap()).arg(part.get_program()).args(part.get_args());
+    command.envs(part.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert_eq!(said(&output.stdout), ["20 SQLite: database or disk is full", "many", "whole"]);
+    assert!(!bench.path().exists(), "the full disk was another one");
 }

@@ -6,4 +6,5 @@ mod crash;
 mod crowd;
 mod file;
 mod process;
+mod standing;
 mod submit;
