@@ -694,8 +694,13 @@ macro_rules! words {
             }
 
             fn schema() -> $crate::canonical::Value {
+                // `oneOf` and not `enum`, because each word has a description.
+                let options = ::alloc::vec![$($crate::field::object([
+                    ("const", $word.into()),
+                    ("description", concat!($($variant_doc,)* "").trim().into()),
+                ]),)*];
                 $crate::field::object([
-                    ("enum", $crate::field::texts(&[$($word),*])),
+                    ("oneOf", $crate::canonical::Value::List(options)),
                     ("description", concat!($($doc,)* "").trim().into()),
                 ])
             }
