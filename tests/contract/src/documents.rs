@@ -27,12 +27,14 @@ use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison
 use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
+use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
 use xt_core::manifest::trace::Trace;
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
+use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
 
 /// Valid documents of every kind, without `id`.
 pub fn all() -> Vec<(&'static str, Value)> {
@@ -47,6 +49,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &bundles());
     add(&mut all, &replays());
     add(&mut all, &events());
+    add(&mut all, &standings());
     add(&mut all, &[refusal()]);
     all
 }
@@ -74,6 +77,7 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.bundle/1" => decode::<Bundle>(value),
         "xt.replay/1" => decode::<Replay>(value),
         "xt.event/1" => decode::<Event>(value),
+        "xt.status/1" => decode::<Standing>(value),
         "xt.refusal/1" => decode::<Refusal>(value),
         other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
     }
@@ -394,6 +398,38 @@ fn events() -> Vec<Event> {
         event(None, Some(name("requested")), object([("pid", 7u64.into())])),
         event(Some(name("requested")), None, Value::Null),
     ]
+}
+
+fn standings() -> Vec<Standing> {
+    let waiting = Standing {
+        attempt: name("attempt-1"),
+        state: AttemptState::Requested,
+        observed: Seen::Waiting,
+        why: String::from("no supervisor has claimed it"),
+        liveness: None,
+        supervisor: None,
+        run_record: None,
+        last_event: 3,
+        last_event_at: instant(1_796_000_000),
+        operation: name("operation-1"),
+        operation_state: OperationState::Intended,
+        run: name("run-1"),
+        run_state: RunState::Created,
+        node: name("node-1"),
+        node_state: NodeState::Created,
+        experiment: name("experiment-1"),
+        experiment_state: ExperimentState::Active,
+        fingerprint: digest("fingerprint"),
+        seed: 7,
+        plan: digest("plan"),
+        request: digest("request"),
+    };
+    let mut working = waiting.clone();
+    working.liveness = Some(Liveness::Alive);
+    working.supervisor =
+        Some(Supervisor { pid: 77, start_time: 1234, boot_id: String::from("boot"), namespace: 4_026_531_836 });
+    working.run_record = Some(digest("run"));
+    vec![waiting, working]
 }
 
 fn refusal() -> Refusal {

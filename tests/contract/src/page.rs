@@ -1,7 +1,5 @@
 //! xt-manifest(5), from the JSON Schemas: every kind of document with every field, so that the page cannot drift.
 
-use std::fmt::Write;
-
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::Field;
@@ -86,15 +84,9 @@ fn nested(page: &mut String, schema: &Value) {
 
 /// The schema of the things themselves, past `null`, lists and maps.
 fn core(schema: &Value) -> &Value {
-    let first = |options: &Value| if let Value::List(options) = options { options.first().cloned() } else { None };
-    if schema.get("anyOf").and_then(first).is_some() {
-        return schema.pointer("/anyOf/0").map_or(schema, core);
-    }
-    match (schema.get("items"), schema.get("additionalProperties")) {
-        (Some(items), _) => core(items),
-        (None, Some(each @ Value::Object(_))) => core(each),
-        _ => schema,
-    }
+    let lists = [schema.pointer("/anyOf/0"), schema.get("items")];
+    let map = schema.get("additionalProperties").filter(|each| matches!(each, Value::Object(_)));
+    lists.into_iter().flatten().next().or(map).map_or(schema, core)
 }
 
 /// The kind, when the schema is that of a whole document.
@@ -175,8 +167,8 @@ fn capital(text: &str) -> String {
 }
 
 fn line(page: &mut String, text: &str) {
-    // Writing to a string cannot fail.
-    drop(writeln!(page, "{text}"));
+    page.push_str(text);
+    page.push('\n');
 }
 
 /// Text for roff: nothing in it is a request or an escape; what stands in backticks is bold.
@@ -191,17 +183,21 @@ fn escaped(text: &str) -> String {
         });
         out.push_str(part);
     }
-    if out.starts_with(['.', '\'']) { format!("\\&{out}") } else { out }
+    guarded(&out)
 }
 
-/// One sentence a line, and no line much longer than 80 characters.
+/// A line of text that starts with a point or an apostrophe would be a request.
+fn guarded(line: &str) -> String {
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_string() }
+}
+
+/// One sentence a line, and no line longer than 80 characters.
 fn sentences(page: &mut String, text: &str) {
     let mut current = String::new();
-    for word in text.split_whitespace() {
-        if !current.is_empty()
-            && (current.len() + word.len() >= 78 || current.ends_with('.') && word.starts_with(char::is_uppercase))
-        {
-            line(page, &escaped_line(&current));
+    for word in escaped(text).split_whitespace() {
+        let ended = current.ends_with(['.', ';', ':']);
+        if !current.is_empty() && (current.len() + word.len() >= 78 || ended) {
+            line(page, &guarded(&current));
             current.clear();
         }
         if !current.is_empty() {
@@ -210,13 +206,8 @@ fn sentences(page: &mut String, text: &str) {
         current.push_str(word);
     }
     if !current.is_empty() {
-        line(page, &escaped_line(&current));
+        line(page, &guarded(&current));
     }
-}
-
-/// A line of its own, so that a bold stretch that runs on into the next line is closed and opened there by roff itself.
-fn escaped_line(text: &str) -> String {
-    escaped(text)
 }
 
 #[cfg(test)]
