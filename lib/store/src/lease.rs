@@ -38,14 +38,18 @@ impl Lease {
                 break (name, file);
             }
         };
-        sweep(&leases, &tmp).map_err(StoreError::system("sweep", &layout.path.join(TMP)))?;
-        let made = disk::make_directory(&tmp, &name).and_then(|_| disk::open_directory(&tmp, Path::new(&name)));
-        let directory = made.map_err(|error| {
-            // The lease names nothing; leaving it would only cost the next writer a look.
-            drop(disk::remove(&leases, OsStr::new(&name)));
-            StoreError::system("make a directory in", &layout.path.join(TMP))(error)
-        })?;
-        Ok(Self { name, leases, tmp, directory, _file: file })
+        let made = sweep(&leases, &tmp)
+            .and_then(|()| disk::make_directory(&tmp, &name))
+            .and_then(|_| disk::open_directory(&tmp, Path::new(&name)));
+        match made {
+            Ok(directory) => Ok(Self { name, leases, tmp, directory, _file: file }),
+            Err(error) => {
+                // The next writer would sweep both, but there may be none.
+                drop(disk::remove(&tmp, OsStr::new(&name)));
+                drop(disk::remove(&leases, OsStr::new(&name)));
+                Err(StoreError::system("make a directory in", &layout.path.join(TMP))(error))
+            }
+        }
     }
 
     /// The writer's own directory.
@@ -76,8 +80,13 @@ fn lock_new(leases: &Dir, name: &str) -> io::Result<Option<File>> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
         Err(error) => return Err(error),
     };
-    let locked = try_lock(&file)?;
-    Ok((locked && file.metadata()?.nlink() > 0).then_some(file))
+    match try_lock(&file).and_then(|locked| Ok(locked && file.metadata()?.nlink() > 0)) {
+        Ok(held) => Ok(held.then_some(file)),
+        Err(error) => {
+            drop(disk::remove(leases, OsStr::new(name)));
+            Err(error)
+        }
+    }
 }
 
 fn try_lock(file: &File) -> io::Result<bool> {
