@@ -160,6 +160,11 @@ impl Walk {
         Cursor { epoch, micro_batch, sample: micro_batch * self.shape.batching.samples, order }
     }
 
+    /// Number of the first micro-batch after `steps` steps, over all epochs.
+    pub fn next_micro_batch(&self, steps: u64) -> u64 {
+        self.shape.micro_batches_of(steps).0
+    }
+
     fn micro_batch(&mut self, number: u64) -> MicroBatch {
         let (epoch, index) = (number / self.shape.micro_batches, number % self.shape.micro_batches);
         let from = index * self.shape.batching.samples;

@@ -10,12 +10,16 @@ use crate::digest::Hasher;
 /// Name of the generator, as run records state it.
 pub const GENERATOR: &str = "philox4x32-10";
 
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+const ROUNDS: u32 = 10;
+/// Blocks computed together.
+const LANES: usize = 8;
+
 /// Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-    const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
     let (mut state, mut key) = (counter, key);
-    for _ in 0..10 {
+    for _ in 0..ROUNDS {
         let first = u64::from(MULTIPLIERS[0]) * u64::from(state[0]);
         let second = u64::from(MULTIPLIERS[1]) * u64::from(state[2]);
         #[expect(clippy::cast_possible_truncation, reason = "low and high words of a product are meant")]
@@ -51,6 +55,44 @@ impl Stream {
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of each counter word are meant")]
     pub fn block(&self, index: u64) -> [u32; 4] {
         philox([index as u32, (index >> 32) as u32, self.time as u32, (self.time >> 32) as u32], self.key)
+    }
+
+    /// The words from position 0 on, four of each block: what [`Self::block`] gives, several blocks at a time.
+    pub fn fill(&self, out: &mut [u32]) {
+        let mut index = 0;
+        for chunk in out.chunks_mut(4 * LANES) {
+            let blocks = self.blocks(index);
+            for (lane, words) in chunk.chunks_mut(4).enumerate() {
+                for (word, row) in words.iter_mut().zip(&blocks) {
+                    *word = row[lane];
+                }
+            }
+            index += LANES as u64;
+        }
+    }
+
+    /// The blocks from `index` on, word by word: row `i` holds word `i` of each block. The same arithmetic as
+    /// [`philox`], laid out so that a compiler can do all lanes at once.
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of each word are meant")]
+    fn blocks(&self, index: u64) -> [[u32; LANES]; 4] {
+        let mut state = [[0; LANES], [0; LANES], [self.time as u32; LANES], [(self.time >> 32) as u32; LANES]];
+        for lane in 0..LANES {
+            let counter = index + lane as u64;
+            (state[0][lane], state[1][lane]) = (counter as u32, (counter >> 32) as u32);
+        }
+        let mut key = self.key;
+        for _ in 0..ROUNDS {
+            for lane in 0..LANES {
+                let first = u64::from(MULTIPLIERS[0]) * u64::from(state[0][lane]);
+                let second = u64::from(MULTIPLIERS[1]) * u64::from(state[2][lane]);
+                state[0][lane] = (second >> 32) as u32 ^ state[1][lane] ^ key[0];
+                state[1][lane] = second as u32;
+                state[2][lane] = (first >> 32) as u32 ^ state[3][lane] ^ key[1];
+                state[3][lane] = first as u32;
+            }
+            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        }
+        state
     }
 
     /// The 64 bits at position `index`.
@@ -104,6 +146,17 @@ mod tests {
             assert_ne!(other.word(0), base);
         }
         assert_eq!(Stream::new(7, "order", 0).word(0), base);
+    }
+
+    #[test]
+    fn many_words_at_once_are_the_words_one_by_one() {
+        let stream = Stream::new(7, "dropout/x", 0x1_0000_0003);
+        for count in [0, 1, 5, 32, 33, 103] {
+            let mut words = alloc::vec![0; count];
+            stream.fill(&mut words);
+            let singly: Vec<u32> = (0..count).map(|i| stream.block(i as u64 / 4)[i % 4]).collect();
+            assert_eq!(words, singly);
+        }
     }
 
     #[test]

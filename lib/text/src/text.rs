@@ -72,12 +72,12 @@ impl Text {
         }
     }
 
-    /// The text of `tokens`, special tokens included. Bytes that are no UTF-8 become U+FFFD, as text must be.
+    /// The text of `tokens`, special tokens included. Bytes that are no UTF-8, and byte tokens above 255 such as a
+    /// separator, become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TextError> {
         match &self.0 {
             Kind::Bytes => {
-                let bytes: Result<Vec<u8>, _> = tokens.iter().map(|token| u8::try_from(*token)).collect();
-                let bytes = bytes.map_err(|_| TextError::NotDecodable("a byte token is above 255".into()))?;
+                let bytes: Vec<u8> = tokens.iter().map(|token| u8::try_from(*token).unwrap_or(0xff)).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
             Kind::HuggingFace { library, .. } => {

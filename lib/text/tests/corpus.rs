@@ -65,6 +65,7 @@ fn bytes_of_any_kind_survive_the_byte_tokenizer() {
     let tokens = bytes().encode(&all).unwrap();
     assert_eq!(tokens, (0..256).collect::<Vec<u32>>());
     assert_eq!(bytes().decode(&bytes().encode("Ahab — é".as_bytes()).unwrap()).unwrap(), "Ahab — é");
+    assert_eq!(bytes().decode(&[97, 256, 98]).unwrap(), "a\u{fffd}b");
 }
 
 #[test]

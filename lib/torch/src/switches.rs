@@ -3,7 +3,9 @@
 use std::ffi::{CStr, c_char, c_int};
 
 pub use crate::shim::Switches;
-use crate::shim::{TorchError, call, xt_get_math_mode, xt_get_switches, xt_get_threads, xt_set_switches, xt_set_threads, xt_text};
+use crate::shim::{
+    TorchError, call, xt_get_math_mode, xt_get_switches, xt_get_threads, xt_set_switches, xt_set_threads, xt_text,
+};
 
 /// Sets every switch.
 pub fn set(to: Switches) -> Result<(), TorchError> {

@@ -1,1 +1,26 @@
-//! Models, data order, optimisers, schedules, trace: what the worker computes.
+//! Models, data, optimisers, schedules, trace: what the worker computes.
+// Exact equality of floats is what this crate is about.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp, clippy::cast_precision_loss))]
+
+pub mod checkpoint;
+pub mod data;
+pub mod dropout;
+pub mod fault;
+pub mod inputs;
+pub mod layout;
+pub mod model;
+pub mod normal;
+pub mod optim;
+pub mod parameters;
+pub mod perform;
+pub mod probe;
+pub mod regime;
+pub mod sample;
+pub mod schedule;
+pub mod state;
+pub mod step;
+pub mod telemetry;
+pub mod trace;
+
+pub use fault::TrainError;
+pub use perform::{Ending, perform};

@@ -1,0 +1,200 @@
+//! Lays out a job, starts the real worker on it and collects what it left.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use xt_core::canonical::{Value, parse, parse_all};
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::{Field, Manifest};
+use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::dataset::{Format, GroupBy, Splitting};
+use xt_core::manifest::intent::Intent;
+use xt_core::manifest::job::{Job, Message};
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::trace::{Step, read_steps};
+use xt_core::relpath::RelativePath;
+use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::compile::{Tokens, compile};
+
+/// A small candidate: 0.1 M parameters, dropout, accumulation, a short last micro-batch, clipping.
+const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"test",
+    "model":{"kind":"gpt","layers":2,"heads":2,"width":32,"inner":64,"context":16,"vocabulary":256,
+        "dropout":0.1,"layer_norm_epsilon":1e-5,"initializer_range":0.02},
+    "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
+    "data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":0},
+    "objective":{"kind":"next-token-cross-entropy"},
+    "optimizer":{"kind":"adamw","learning_rate":0.003,"beta1":0.9,"beta2":0.95,"epsilon":1e-8,
+        "weight_decay":0.1,"decay":"matrices"},
+    "schedule":{"kind":"cosine","warmup_steps":2,"final_fraction":0.1},
+    "clipping":{"kind":"norm","maximum":1},
+    "batching":{"samples":4,"remainder":"keep","accumulation":2,"accumulation_remainder":"flush"},
+    "length":{"kind":"steps","steps":8},"stops":{"non_finite":"hold"},"precision":"float32",
+    "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
+    "regime":"exact"}"#;
+
+/// The members of the test's dataset: path and text.
+pub const MEMBERS: [(&str, &str); 2] = [
+    (
+        "a.txt",
+        "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse, and \
+         nothing particular to interest me on shore, I thought I would sail about a little and see the watery part of \
+         the world.",
+    ),
+    (
+        "b.txt",
+        "It is a way I have of driving off the spleen and regulating the circulation. Whenever I find myself growing \
+         grim about the mouth; whenever it is a damp, drizzly November in my soul; then, I account it high time to get \
+         to sea as soon as I can.",
+    ),
+];
+
+/// The plan of the test candidate with these replacements in its text.
+pub fn plan(changes: &[(&str, &str)], seed: u64) -> Plan {
+    let offered = MEMBERS.map(|(path, text)| Offered {
+        path: RelativePath::new(path).unwrap(),
+        digest: Digest::of(text.as_bytes()),
+        bytes: text.len() as u64,
+    });
+    let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: [].into() };
+    let dataset = admit(Format::Text, &offered, &[].into(), splitting).unwrap();
+    let mut text = CANDIDATE.replace("DATASET", &dataset.id().to_string());
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let candidate = Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap();
+    let separators = u64::from(candidate.data.separator.is_some());
+    let count = offered.iter().map(|file| file.bytes).sum::<u64>() + separators;
+    let intent = Intent::default_for(candidate.execution.threads);
+    let tokens = Tokens { vocabulary: 256, count, tokenizer_bytes: 0 };
+    compile(candidate, dataset, intent, seed, tokens).unwrap()
+}
+
+/// A worker's place: job, inputs, outputs, telemetry.
+pub struct Desk {
+    folder: TempDir,
+    environment: Vec<(String, String)>,
+}
+
+/// What a worker left.
+pub struct Left {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it said.
+    pub messages: Vec<Message>,
+    /// The bytes of its trace.
+    pub trace: Vec<u8>,
+    /// Its standard error.
+    pub stderr: String,
+    desk: Desk,
+}
+
+impl Desk {
+    /// A place with the test's inputs and the environment of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["inputs", "outputs"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let desk = Self { folder, environment: plan.environment.clone().into_iter().collect() };
+        for (_, text) in MEMBERS {
+            desk.give(text.as_bytes());
+        }
+        desk
+    }
+
+    /// Sets a variable of the worker.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Gives the worker an input.
+    pub fn give(&self, bytes: &[u8]) {
+        fs::write(self.input(Digest::of(bytes)), bytes).unwrap();
+    }
+
+    /// Where an input lies.
+    pub fn input(&self, digest: Digest) -> PathBuf {
+        self.path("inputs").join(digest.hex())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Trains by `plan`.
+    pub fn train(self, plan: &Plan, to_step: Option<u64>) -> Left {
+        let job = Job::Train { plan: Box::new(plan.clone()), to_step };
+        self.work(job.write().canonical().as_bytes())
+    }
+
+    /// Starts the worker on these bytes of a job, with its messages going to a file.
+    pub fn work(self, job: &[u8]) -> Left {
+        let telemetry = self.path("telemetry");
+        let output = self.start(job, &telemetry);
+        let said = parse_all(&fs::read(&telemetry).unwrap()).unwrap();
+        Left {
+            code: output.status.code(),
+            messages: said.iter().map(message).collect(),
+            trace: fs::read(self.path("outputs/trace/steps.jsonl")).unwrap_or_default(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            desk: self,
+        }
+    }
+
+    /// Starts the worker on a job, with `telemetry` as descriptor 4.
+    pub fn start(&self, job: &[u8], telemetry: &Path) -> Output {
+        fs::write(self.path("job"), job).unwrap();
+        Command::new("/bin/sh")
+            .args(["-c", "exec \"$0\" 3<\"$1\" 4>\"$2\"", env!("CARGO_BIN_EXE_xt-train")])
+            .args([self.path("job"), telemetry.to_path_buf()])
+            .env_clear()
+            .envs(self.environment.iter().cloned())
+            .env("XT_INPUTS", self.path("inputs"))
+            .env("XT_OUTPUTS", self.path("outputs"))
+            .output()
+            .unwrap()
+    }
+}
+
+fn message(value: &Value) -> Message {
+    let mut faults = Faults::new();
+    Message::read(value, "", &mut faults).unwrap_or_else(|| panic!("{faults}"))
+}
+
+impl Left {
+    /// The lines of the trace, each checked against the one before.
+    pub fn steps(&self, plan: &Plan) -> Vec<Step> {
+        let (steps, bad) = read_steps(plan.id(), &self.trace);
+        assert_eq!(bad, None);
+        steps
+    }
+
+    /// An output of the worker.
+    pub fn output(&self, path: &str) -> Vec<u8> {
+        fs::read(self.desk.path("outputs").join(path)).unwrap()
+    }
+
+    /// The place it leaves, to use again.
+    pub fn desk(self) -> Desk {
+        self.desk
+    }
+
+    /// Whether the worker wrote this file.
+    pub fn wrote(&self, path: &str) -> bool {
+        File::open(self.desk.path("outputs").join(path)).is_ok()
+    }
+
+    /// Why it failed; panics when it did not say so.
+    pub fn failure(&self) -> &str {
+        match self.messages.last() {
+            Some(Message::Failed { reason }) => reason,
+            other => panic!("no failure: {other:?}; {}", self.stderr),
+        }
+    }
+}

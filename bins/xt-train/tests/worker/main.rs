@@ -1,0 +1,8 @@
+//! The real worker on real jobs: what it computes, what it refuses, how it ends.
+#![allow(clippy::unwrap_used, clippy::float_cmp)]
+
+mod desk;
+mod exact;
+mod hold;
+mod refuse;
+mod sample;

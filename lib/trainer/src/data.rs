@@ -1,0 +1,3 @@
+//! What is learned from, one file per kind of data.
+
+pub mod text;

@@ -1,0 +1,164 @@
+//! Where each parameter lies in the flat rows of values, gradients and moments.
+//!
+//! All rows share one layout, so that the optimiser, clipping, counting and digests are single passes over memory, and
+//! nothing is copied to save or to hash it. State is found by name, never by position (row R-23).
+
+use xt_core::digest::{Digest, Hasher};
+use xt_core::manifest::candidate::Decay;
+use xt_torch::memory::{ALIGNMENT, Flat, bytes};
+
+/// A parameter as a model declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Its name, as the saved model spells it.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<i64>,
+    /// What it starts as.
+    pub start: Start,
+}
+
+/// What a parameter starts as.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// All zeros.
+    Zeros,
+    /// All ones.
+    Ones,
+    /// Independent normal draws with mean 0 and this standard deviation.
+    Normal(f64),
+}
+
+/// The place of one parameter in a flat row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// What the model declared.
+    pub declared: Declared,
+    /// First value in the row.
+    pub offset: usize,
+    /// Number of values.
+    pub count: usize,
+}
+
+impl Span {
+    /// Its values in `row`.
+    pub fn of<'a>(&self, row: &'a [f32]) -> &'a [f32] {
+        &row[self.offset..self.offset + self.count]
+    }
+}
+
+/// The places of all parameters, sorted by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    spans: Vec<Span>,
+    decayed: usize,
+    length: usize,
+}
+
+impl Layout {
+    /// Lays out the parameters: those that decay first, so that decay is a prefix of each row, and each at an aligned
+    /// offset. The gaps stay zero.
+    pub fn new(mut declared: Vec<Declared>, decay: Decay) -> Self {
+        let decays = |parameter: &Declared| decay == Decay::All || parameter.shape.len() >= 2;
+        declared.sort_by(|left, right| (!decays(left), &left.name).cmp(&(!decays(right), &right.name)));
+        let (mut offset, mut decayed) = (0, 0);
+        let mut spans: Vec<Span> = Vec::with_capacity(declared.len());
+        for parameter in declared {
+            let count = usize::try_from(parameter.shape.iter().product::<i64>()).unwrap_or(0);
+            let (start, is_decayed) = (offset, decays(&parameter));
+            offset += count.next_multiple_of(ALIGNMENT);
+            if is_decayed {
+                decayed = offset;
+            }
+            spans.push(Span { declared: parameter, offset: start, count });
+        }
+        spans.sort_by(|left, right| left.declared.name.cmp(&right.declared.name));
+        Self { spans, decayed, length: offset }
+    }
+
+    /// The places, sorted by name.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Values at the start of each row that decay.
+    pub const fn decayed(&self) -> usize {
+        self.decayed
+    }
+
+    /// Values in a row, gaps included.
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Values in a row without the gaps: the number of trainable parameters.
+    pub fn parameters(&self) -> u64 {
+        self.spans.iter().map(|span| span.count as u64).sum()
+    }
+}
+
+/// Digest of named tensors: SHA-256 over `xt.tensors/1`, a zero byte and, sorted by whole name, for each tensor: length
+/// of the name, name, `F32`, number of dimensions, each dimension, and the values, little-endian. Numbers are 8
+/// little-endian bytes. A row stands for all its tensors, named `prefix` and the parameter's name; prefixes are sorted.
+pub fn digest(layout: &Layout, rows: &[(&str, &Flat)]) -> Digest {
+    let mut hasher = Hasher::new();
+    hasher.update(b"xt.tensors/1\0");
+    for (prefix, row) in rows {
+        for span in layout.spans() {
+            let Declared { name, shape, .. } = &span.declared;
+            hasher.update(&((prefix.len() + name.len()) as u64).to_le_bytes());
+            hasher.update(prefix.as_bytes());
+            hasher.update(name.as_bytes());
+            hasher.update(b"F32");
+            hasher.update(&(shape.len() as u64).to_le_bytes());
+            for size in shape {
+                hasher.update(&size.to_le_bytes());
+            }
+            hasher.update(bytes(span.of(row.values())));
+        }
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(name: &str, shape: &[i64]) -> Declared {
+        Declared { name: name.into(), shape: shape.into(), start: Start::Zeros }
+    }
+
+    #[test]
+    fn what_decays_comes_first_and_places_are_aligned_and_found_by_name() {
+        let parameters = vec![declared("b.bias", &[3]), declared("b.weight", &[3, 5]), declared("a.weight", &[2, 2])];
+        let layout = Layout::new(parameters.clone(), Decay::Matrices);
+        let places: Vec<(&str, usize, usize)> =
+            layout.spans().iter().map(|span| (span.declared.name.as_str(), span.offset, span.count)).collect();
+        assert_eq!(places, [("a.weight", 0, 4), ("b.bias", 32, 3), ("b.weight", 16, 15)]);
+        assert_eq!((layout.decayed(), layout.length(), layout.parameters()), (32, 48, 22));
+        assert_eq!(Layout::new(parameters, Decay::All).decayed(), 48);
+    }
+
+    #[test]
+    fn the_digest_sees_values_names_and_shapes_but_not_where_they_lie() {
+        let row = |layout: &Layout, values: &[(&str, f32)]| {
+            let mut row = Flat::zeros(layout.length()).unwrap();
+            for (name, value) in values {
+                let span = layout.spans().iter().find(|span| span.declared.name == *name).unwrap();
+                row.values_mut()[span.offset] = *value;
+            }
+            row
+        };
+        let parameters = vec![declared("a", &[2]), declared("b", &[2, 1])];
+        let (all, matrices) = (Layout::new(parameters.clone(), Decay::All), Layout::new(parameters, Decay::Matrices));
+        assert_ne!(all.spans()[0].offset, matrices.spans()[0].offset);
+        let values = [("a", 1.0), ("b", 2.0)];
+        let base = digest(&all, &[("", &row(&all, &values))]);
+        assert_eq!(digest(&matrices, &[("", &row(&matrices, &values))]), base);
+        assert_ne!(digest(&all, &[("", &row(&all, &[("a", 2.0), ("b", 1.0)]))]), base);
+        assert_ne!(digest(&all, &[("m/", &row(&all, &values))]), base);
+        let other = Layout::new(vec![declared("a", &[2]), declared("b", &[1, 2])], Decay::All);
+        assert_ne!(digest(&other, &[("", &row(&other, &values))]), base);
+        assert_ne!(digest(&all, &[("", &row(&all, &[("a", -0.0)]))]), digest(&all, &[("", &row(&all, &[("a", 0.0)]))]));
+    }
+}

@@ -1,0 +1,3 @@
+//! The models, one file each.
+
+pub mod gpt;

@@ -1,0 +1,105 @@
+//! The parameters of a model: one flat row of values, one of gradients, and a tensor over each span.
+
+use tch::Tensor;
+use xt_core::manifest::candidate::Decay;
+use xt_core::random::Stream;
+use xt_torch::memory::{Flat, set_gradient};
+
+use crate::fault::TrainError;
+use crate::layout::{Declared, Layout, Start};
+use crate::normal::normal;
+
+/// The parameters of a model.
+#[derive(Debug)]
+pub struct Parameters {
+    /// Where each parameter lies.
+    pub layout: Layout,
+    /// Their values.
+    pub values: Flat,
+    tensors: Vec<Tensor>,
+}
+
+impl Parameters {
+    /// Parameters of these declarations, all zero.
+    pub fn new(declared: Vec<Declared>, decay: Decay) -> Result<Self, TrainError> {
+        let layout = Layout::new(declared, decay);
+        let values = Flat::zeros(layout.length())?;
+        let tensors: Result<_, _> =
+            layout.spans().iter().map(|span| values.view(span.offset, &span.declared.shape)).collect();
+        Ok(Self { tensors: tensors?, layout, values })
+    }
+
+    /// Gives each parameter what it starts as: a draw depends on seed, name and place in the tensor alone.
+    pub fn initialise(&mut self, seed: u64) {
+        let Self { layout, values, .. } = self;
+        let values = values.values_mut();
+        for span in layout.spans() {
+            let row = &mut values[span.offset..span.offset + span.count];
+            match span.declared.start {
+                Start::Zeros => row.fill(0.0),
+                Start::Ones => row.fill(1.0),
+                Start::Normal(deviation) => {
+                    let stream = Stream::new(seed, &format!("init/{}", span.declared.name), 0);
+                    for (index, value) in (0..).zip(row) {
+                        *value = narrowed(deviation * normal(&stream, index));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The tensor of parameter `name`.
+    pub fn tensor(&self, name: &str) -> Result<Tensor, TrainError> {
+        let index = self.layout.spans().binary_search_by(|span| span.declared.name.as_str().cmp(name));
+        let index = index.map_err(|_| TrainError::Model(format!("it has no parameter {name}")))?;
+        Ok(self.tensors[index].shallow_clone())
+    }
+
+    /// A row into which backward passes add the gradients from now on.
+    pub fn with_gradients(&mut self) -> Result<Flat, TrainError> {
+        let gradients = Flat::zeros(self.layout.length())?;
+        for (tensor, span) in self.tensors.iter_mut().zip(self.layout.spans()) {
+            *tensor = tensor.f_set_requires_grad(true)?;
+            set_gradient(tensor, &mut gradients.view(span.offset, &span.declared.shape)?)?;
+        }
+        Ok(gradients)
+    }
+}
+
+/// The nearest binary32 number.
+#[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
+pub(crate) const fn narrowed(value: f64) -> f32 {
+    value as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(seed: u64, names: [&str; 2]) -> Parameters {
+        let declared = names.map(|name| Declared { name: name.into(), shape: vec![3, 2], start: Start::Normal(0.02) });
+        let mut parameters = Parameters::new(declared.into(), Decay::All).unwrap();
+        parameters.initialise(seed);
+        parameters
+    }
+
+    #[test]
+    fn a_start_depends_on_seed_and_name_and_not_on_the_other_parameters() {
+        let value = |parameters: &Parameters, name| parameters.tensor(name).unwrap().double_value(&[2, 1]);
+        let base = parameters(1, ["b", "c"]);
+        assert_eq!(value(&parameters(1, ["a", "b"]), "b"), value(&base, "b"));
+        assert_ne!(value(&parameters(2, ["b", "c"]), "b"), value(&base, "b"));
+        assert_ne!(value(&base, "c"), value(&base, "b"));
+        assert!(base.tensor("d").is_err());
+    }
+
+    #[test]
+    fn gradients_of_every_parameter_land_in_the_row() {
+        let mut parameters = parameters(1, ["b", "c"]);
+        let gradients = parameters.with_gradients().unwrap();
+        let product = parameters.tensor("b").unwrap() * 2.0 + parameters.tensor("c").unwrap() * 3.0;
+        product.sum(tch::Kind::Float).backward();
+        let found: Vec<f32> = parameters.layout.spans().iter().map(|span| span.of(gradients.values())[5]).collect();
+        assert_eq!(found, [2.0, 3.0]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Counts of what each stage of a step held, taken before any clipping or repair.
+//!
+//! One pass over the bytes where they lie. The comparison is of integers, so that no NaN is dropped on the way, as a
+//! maximum of floats would (row F-08).
+
+use tch::Tensor;
+use xt_core::manifest::trace::{Stage, StageName};
+use xt_core::number::Finite;
+use xt_torch::memory::floats;
+
+use crate::fault::TrainError;
+
+/// Names kept of tensors that held a non-finite value.
+const NAMES: usize = 8;
+/// Values looked at together before a closer look.
+const BLOCK: usize = 4096;
+/// The bits of positive infinity: without the sign, every NaN lies above and every finite number below.
+const INFINITY: u32 = 0x7f80_0000;
+
+/// What one stage held so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    checked: u64,
+    nan: u64,
+    positive_infinite: u64,
+    negative_infinite: u64,
+    /// Bits of the largest finite magnitude.
+    largest: u32,
+    tensors: Vec<String>,
+}
+
+impl Counts {
+    /// Counts the values of `tensor`.
+    pub fn look(&mut self, name: &str, tensor: &Tensor) -> Result<(), TrainError> {
+        self.look_at(|| name.to_string(), floats(tensor)?);
+        Ok(())
+    }
+
+    /// Counts `values`, which belong to the tensor that `name` gives the name of.
+    pub fn look_at(&mut self, name: impl FnOnce() -> String, values: &[f32]) {
+        let before = self.non_finite();
+        self.checked += values.len() as u64;
+        for block in values.chunks(BLOCK) {
+            let largest = block.iter().fold(0, |largest: u32, value| largest.max(magnitude(*value)));
+            if largest < INFINITY {
+                self.largest = self.largest.max(largest);
+            } else {
+                for value in block {
+                    self.count(*value);
+                }
+            }
+        }
+        if self.non_finite() > before && self.tensors.len() < NAMES {
+            let name = name();
+            if !self.tensors.contains(&name) {
+                self.tensors.push(name);
+            }
+        }
+    }
+
+    /// Counts whole numbers, such as tokens: all of them are finite.
+    pub fn look_at_tokens(&mut self, tokens: &[i64]) {
+        self.checked += tokens.len() as u64;
+        #[expect(clippy::cast_precision_loss, reason = "tokens are below 2^24")]
+        let largest = tokens.iter().copied().max().unwrap_or(0) as f32;
+        self.largest = self.largest.max(magnitude(largest));
+    }
+
+    fn count(&mut self, value: f32) {
+        match magnitude(value) {
+            bits if bits < INFINITY => self.largest = self.largest.max(bits),
+            INFINITY if value > 0.0 => self.positive_infinite += 1,
+            INFINITY => self.negative_infinite += 1,
+            _ => self.nan += 1,
+        }
+    }
+
+    /// Values so far that are not finite.
+    pub const fn non_finite(&self) -> u64 {
+        self.nan + self.positive_infinite + self.negative_infinite
+    }
+
+    /// The counts as a part of a trace line.
+    pub fn stage(&self, stage: StageName) -> Stage {
+        let maximum = Finite::new(f64::from(f32::from_bits(self.largest)));
+        Stage {
+            stage,
+            checked: self.checked,
+            nan: self.nan,
+            positive_infinite: self.positive_infinite,
+            negative_infinite: self.negative_infinite,
+            maximum: maximum.unwrap_or_else(|| unreachable!("only finite magnitudes are kept")),
+            tensors: self.tensors.clone(),
+        }
+    }
+}
+
+/// The bits without the sign: they order as the magnitudes do.
+const fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7fff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nan_and_both_infinities_are_counted_apart_wherever_they_stand() {
+        let mut values = vec![0.5f32; 3 * BLOCK + 7];
+        let last = values.len() - 1;
+        values[0] = f32::NAN;
+        values[1] = -f32::NAN;
+        values[2] = f32::from_bits(0x7f80_0001); // a signalling NaN
+        values[BLOCK - 1] = f32::INFINITY;
+        values[BLOCK] = f32::NEG_INFINITY;
+        values[last] = f32::NEG_INFINITY;
+        values[last - 1] = -7.5;
+        let mut counts = Counts::default();
+        counts.look_at(|| "x".into(), &values);
+        let stage = counts.stage(StageName::Forward);
+        assert_eq!((stage.checked, stage.nan, stage.positive_infinite, stage.negative_infinite), (12_295, 3, 1, 2));
+        assert_eq!((stage.maximum.get(), stage.tensors), (7.5, vec!["x".to_string()]));
+    }
+
+    #[test]
+    fn finite_values_are_finite_up_to_the_largest_and_down_to_denormals() {
+        let mut counts = Counts::default();
+        counts.look_at(|| "x".into(), &[f32::MAX, f32::MIN, f32::from_bits(1), -0.0]);
+        assert_eq!(counts.non_finite(), 0);
+        assert_eq!(counts.stage(StageName::Loss).maximum.get(), f64::from(f32::MAX));
+        assert!(counts.stage(StageName::Loss).tensors.is_empty());
+        assert_eq!(Counts::default().stage(StageName::Loss).maximum.get(), 0.0);
+    }
+
+    #[test]
+    fn at_most_eight_names_are_kept_each_once() {
+        let mut counts = Counts::default();
+        for name in 0..20 {
+            counts.look_at(|| format!("x.{}", name / 2), &[f32::NAN]);
+        }
+        assert_eq!(counts.stage(StageName::Forward).tensors.len(), 8);
+        assert_eq!(counts.stage(StageName::Forward).nan, 20);
+        assert_eq!(counts.stage(StageName::Forward).tensors[1], "x.1");
+    }
+
+    #[test]
+    fn tensors_are_looked_at_in_place_and_odd_ones_are_refused() {
+        let mut counts = Counts::default();
+        counts.look("x", &Tensor::from_slice(&[1.0f32, f32::NAN])).unwrap();
+        assert_eq!(counts.non_finite(), 1);
+        assert!(counts.look("y", &Tensor::from_slice(&[1i64])).is_err());
+    }
+}

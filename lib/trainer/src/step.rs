@@ -1,0 +1,200 @@
+//! One optimiser step: forward and backward of each micro-batch, counts before any clipping, clipping, update, digests.
+
+use tch::{Reduction, Tensor};
+use xt_core::digest::Digest;
+use xt_core::manifest::candidate::{Clipping, NonFinite};
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::trace::{Stage, StageName, Step};
+use xt_core::number::{Bits32, Finite};
+use xt_core::order::{MicroBatch, Shape, Walk, samples_digest};
+use xt_torch::memory::{Flat, floats};
+
+use crate::data::text::TextData;
+use crate::dropout::Dropout;
+use crate::fault::TrainError;
+use crate::layout;
+use crate::model::gpt::{Gpt, Sizes};
+use crate::optim::{self, Update};
+use crate::parameters::narrowed;
+use crate::probe::Counts;
+use crate::schedule::learning_rate;
+use crate::state::State;
+
+/// A run in progress.
+#[derive(Debug)]
+pub struct Trainer {
+    plan: Plan,
+    data: TextData,
+    model: Gpt,
+    dropout: f64,
+    gradients: Flat,
+    walk: Walk,
+    /// What the run is between two steps.
+    pub state: State,
+}
+
+impl Trainer {
+    /// The run of `plan` before its first step.
+    pub fn new(plan: Plan, data: TextData) -> Result<Self, TrainError> {
+        let candidate = &plan.candidate;
+        let shape = Shape::new(data.samples(), candidate.batching, candidate.data.order, &candidate.length);
+        let shape = shape.map_err(|error| TrainError::Model(error.to_string()))?;
+        if shape.steps != plan.work.steps {
+            return Err(TrainError::Work { what: "steps", expected: plan.work.steps, found: shape.steps });
+        }
+        let mut state = State::first(candidate, plan.seed)?;
+        let gradients = state.parameters.with_gradients()?;
+        let sizes = Sizes::of(&candidate.model)?;
+        let model = Gpt::new(sizes, &state.parameters)?;
+        let walk = Walk::new(shape, plan.seed);
+        Ok(Self { data, model, dropout: sizes.dropout, gradients, walk, state, plan })
+    }
+
+    /// Takes the next step. The line it gives is not chained yet.
+    pub fn step(&mut self) -> Result<Step, TrainError> {
+        let batches = self.walk.step(self.state.steps);
+        let mut seen = Seen::default();
+        let loss = self.backward(&batches, &mut seen)?;
+        let layout = &self.state.parameters.layout;
+        optim::look(layout, "", &self.gradients, &mut seen.backward);
+        let gradients = layout::digest(layout, &[("", &self.gradients)]);
+        let norm = optim::norm(self.gradients.values());
+        self.state.steps += 1;
+        let rate = self.rate();
+        let skipped = self.plan.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite();
+        if !skipped {
+            self.update(rate, norm);
+            self.look_at_update(&mut seen.optimizer);
+        }
+        self.line(&Taken { batches, seen, loss, norm, gradients, rate, skipped })
+    }
+
+    /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predicted tokens
+    /// of the step: each micro-batch counts by its share of them.
+    fn backward(&mut self, batches: &[MicroBatch], seen: &mut Seen) -> Result<f32, TrainError> {
+        self.gradients.values_mut().fill(0.0);
+        let all: usize = batches.iter().map(|batch| batch.samples.len()).sum();
+        let mut mean = 0.0;
+        for batch in batches {
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let share = batch.samples.len() as f64 / all as f64;
+            let loss = self.loss(batch, seen)?;
+            mean += share * f64::from(floats(&loss)?.first().copied().unwrap_or(f32::NAN));
+            if batches.len() == 1 { loss.f_backward()? } else { loss.f_mul_scalar(share)?.f_backward()? }
+        }
+        Ok(narrowed(mean))
+    }
+
+    /// Mean cross-entropy of one micro-batch.
+    fn loss(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<Tensor, TrainError> {
+        let data = self.data.batch(&batch.samples)?;
+        seen.input.look_at_tokens(&data.tokens);
+        let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
+        let logits = self.model.forward(&data.seen, dropout.as_ref(), &mut seen.forward)?;
+        let loss = logits.f_cross_entropy_loss::<Tensor>(&data.due, None, Reduction::Mean, -100, 0.0)?;
+        seen.loss.look("loss", &loss)?;
+        Ok(loss)
+    }
+
+    fn rate(&self) -> f64 {
+        let candidate = &self.plan.candidate;
+        let peak = candidate.optimizer.learning_rate().get();
+        learning_rate(&candidate.schedule, peak, self.state.steps, self.plan.work.steps)
+    }
+
+    fn update(&mut self, rate: f64, norm: f64) {
+        let factor = match &self.plan.candidate.clipping {
+            Clipping::None {} => 1.0,
+            Clipping::Norm { maximum } => optim::clipping_factor(norm, maximum.get()),
+        };
+        let State { parameters, optimizer, .. } = &mut self.state;
+        let update = Update { gradients: self.gradients.values(), rate, factor };
+        optimizer.update(&parameters.layout, parameters.values.values_mut(), update);
+    }
+
+    fn look_at_update(&self, counts: &mut Counts) {
+        let State { parameters, optimizer, .. } = &self.state;
+        optim::look(&parameters.layout, "", &parameters.values, counts);
+        optimizer.look(&parameters.layout, counts);
+    }
+
+    fn line(&mut self, taken: &Taken) -> Result<Step, TrainError> {
+        let finite = |value| Finite::new(value).ok_or_else(|| TrainError::Model("the learning rate overflows".into()));
+        let (loss, norm) = (taken.loss, narrowed(taken.norm));
+        Ok(Step {
+            step: self.state.steps,
+            epoch: taken.batches.last().map_or(0, |batch| batch.epoch),
+            micro_batches: taken.batches.len() as u64,
+            samples: samples_digest(&taken.batches),
+            learning_rate: finite(taken.rate)?,
+            loss: Finite::new(f64::from(loss)),
+            loss_bits: Bits32::of(loss),
+            loss_scale: finite(1.0)?,
+            gradient_norm: Finite::new(f64::from(norm)),
+            gradient_norm_bits: Bits32::of(norm),
+            stages: taken.seen.stages(),
+            gradients: taken.gradients,
+            parameters: self.state.parameters_digest(),
+            optimizer: self.state.optimizer_digest(),
+            generator: self.state.generator(&self.walk).digest(),
+            cursor: self.state.cursor(&mut self.walk).digest(),
+            skipped: taken.skipped,
+            chain: self.plan.request, // replaced when the line is chained
+        })
+    }
+}
+
+/// What a step was made of, for its line.
+#[derive(Debug)]
+struct Taken {
+    batches: Vec<MicroBatch>,
+    seen: Seen,
+    loss: f32,
+    norm: f64,
+    gradients: Digest,
+    rate: f64,
+    skipped: bool,
+}
+
+/// Counts per stage.
+#[derive(Debug, Default)]
+struct Seen {
+    input: Counts,
+    forward: Counts,
+    loss: Counts,
+    backward: Counts,
+    optimizer: Counts,
+}
+
+impl Seen {
+    /// Whether a stage before the update held a non-finite value.
+    const fn non_finite(&self) -> bool {
+        self.input.non_finite() + self.forward.non_finite() + self.loss.non_finite() + self.backward.non_finite() > 0
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        vec![
+            self.input.stage(StageName::Input),
+            self.forward.stage(StageName::Forward),
+            self.loss.stage(StageName::Loss),
+            self.backward.stage(StageName::Backward),
+            self.optimizer.stage(StageName::Optimizer),
+        ]
+    }
+}
+
+/// Why a run is held after `step`, if a stage of it holds a non-finite value: the earliest stage, in the order of the
+/// computation.
+pub fn hold(step: &Step) -> Option<String> {
+    let stage = step.stages.iter().find(|stage| stage.non_finite() > 0)?;
+    Some(format!(
+        "step {}: the stage {} holds {} NaN, {} plus infinity, {} minus infinity among {} values, in {}",
+        step.step,
+        stage.stage,
+        stage.nan,
+        stage.positive_infinite,
+        stage.negative_infinite,
+        stage.checked,
+        stage.tensors.join(", "),
+    ))
+}

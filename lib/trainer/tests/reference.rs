@@ -1,0 +1,200 @@
+//! Optimisers, schedules, clipping and the model against numbers that PyTorch and transformers gave; see
+//! `reference/README.md`.
+#![allow(clippy::unwrap_used, clippy::float_cmp)]
+
+use serde_json::Value;
+use tch::{Kind, Reduction, Tensor};
+use xt_core::manifest::candidate::{Decay, Model, Optimizer, Schedule};
+use xt_core::number::Finite;
+use xt_torch::memory::floats;
+use xt_trainer::layout::{Declared, Layout, Start};
+use xt_trainer::model::gpt::{Gpt, Sizes};
+use xt_trainer::optim::{Optim, Update, clipping_factor, norm};
+use xt_trainer::parameters::Parameters;
+use xt_trainer::probe::Counts;
+use xt_trainer::schedule::learning_rate;
+
+fn numbers(path: &str) -> Value {
+    let all: Value = serde_json::from_str(include_str!("reference/numbers.json")).unwrap();
+    all.pointer(path).unwrap_or_else(|| panic!("{path}")).clone()
+}
+
+fn list(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+/// As `ramp` of make.py.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+fn ramp(count: usize, salt: usize, scale: f64) -> Vec<f32> {
+    let integer = |i: usize| (i * 7919 + salt * 104_729) % 2001;
+    (0..count).map(|i| ((integer(i) as f64 - 1000.0) / 1000.0 * scale) as f32).collect()
+}
+
+/// Fails unless each value is the expected one to `tolerance`, relative to the larger of it and 1.
+fn assert_close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (f64::from(*found) - expected).abs();
+        assert!(error <= tolerance * expected.abs().max(1.0), "{what}[{index}]: {found} for {expected}");
+    }
+}
+
+fn finite(value: f64) -> Finite {
+    Finite::new(value).unwrap()
+}
+
+fn layout() -> Layout {
+    let declared = |name: &str, shape: &[i64]| Declared { name: name.into(), shape: shape.into(), start: Start::Zeros };
+    Layout::new(vec![declared("a", &[3, 4]), declared("b", &[5])], Decay::Matrices)
+}
+
+/// A row in the layout of `layout`.
+fn row(a: &[f32], b: &[f32]) -> Vec<f32> {
+    let layout = layout();
+    let mut row = vec![0.0; layout.length()];
+    for (span, values) in layout.spans().iter().zip([a, b]) {
+        row[span.offset..span.offset + span.count].copy_from_slice(values);
+    }
+    row
+}
+
+fn check_optimizer(name: &str, settings: &Optimizer) {
+    let layout = layout();
+    let mut optimizer = Optim::new(settings, &layout).unwrap();
+    let mut values = row(&ramp(12, 1, 1.0), &ramp(5, 2, 1.0));
+    let answers = numbers(&format!("/optimisers/{name}"));
+    for (step, answer) in answers.as_array().unwrap().iter().enumerate() {
+        let gradients = row(&ramp(12, 10 + step, 0.5), &ramp(5, 20 + step, 0.5));
+        optimizer.update(&layout, &mut values, Update { gradients: &gradients, rate: 0.1, factor: 1.0 });
+        for (span, key) in layout.spans().iter().zip(["a", "b"]) {
+            assert_close(span.of(&values), &list(&answer[key]), 1e-6, &format!("{name} step {step} {key}"));
+        }
+    }
+    assert_eq!(optimizer.updates(), 6);
+    let gaps: f32 = values.iter().sum::<f32>() - layout.spans().iter().flat_map(|span| span.of(&values)).sum::<f32>();
+    assert!(gaps.abs() < 1e-5, "the gaps of the row stay zero");
+}
+
+#[test]
+fn adamw_takes_the_steps_of_pytorch() {
+    let [learning_rate, beta1, beta2, epsilon, weight_decay] = [0.1, 0.9, 0.95, 1e-8, 0.1].map(finite);
+    let decay = Decay::Matrices;
+    check_optimizer("adamw", &Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay });
+}
+
+#[test]
+fn sgd_with_and_without_momentum_takes_the_steps_of_pytorch() {
+    for (name, momentum, nesterov) in [("sgd", 0.0, false), ("momentum", 0.9, false), ("nesterov", 0.9, true)] {
+        let [learning_rate, momentum, weight_decay] = [0.1, momentum, 0.1].map(finite);
+        check_optimizer(
+            name,
+            &Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, decay: Decay::Matrices },
+        );
+    }
+}
+
+#[test]
+fn schedules_give_the_rates_of_pytorch() {
+    let (warmup_steps, peak) = (4, 0.5);
+    let cases = [
+        ("constant", Schedule::Constant { warmup_steps }),
+        ("linear", Schedule::Linear { warmup_steps, final_fraction: finite(0.2) }),
+        ("cosine", Schedule::Cosine { warmup_steps, final_fraction: finite(0.1) }),
+    ];
+    for (name, schedule) in cases {
+        for (step, expected) in (1..).zip(list(&numbers(&format!("/schedules/{name}")))) {
+            let found = learning_rate(&schedule, peak, step, 10);
+            assert!((found - expected).abs() < 1e-14, "{name} step {step}: {found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn clipping_gives_the_norm_and_the_gradients_of_pytorch() {
+    let answer = numbers("/clipping");
+    let gradients = row(&ramp(12, 3, 4.0), &ramp(5, 4, 4.0));
+    let found = norm(&gradients);
+    assert!((found / answer["norm"].as_f64().unwrap() - 1.0).abs() < 1e-6);
+    let factor = clipping_factor(found, 1.0);
+    let clipped: Vec<f32> = gradients.iter().map(|value| value * factor).collect();
+    for (span, key) in layout().spans().iter().zip(["a", "b"]) {
+        assert_close(span.of(&clipped), &list(&answer[key]), 1e-6, key);
+    }
+    assert_eq!(clipping_factor(0.5, 1.0), 1.0);
+    assert_eq!(clipping_factor(f64::INFINITY, 1.0), 1.0);
+    assert_eq!(clipping_factor(f64::NAN, 1.0), 1.0);
+}
+
+fn sizes() -> Sizes {
+    Sizes::of(&Model::Gpt {
+        layers: 2,
+        heads: 2,
+        width: 8,
+        inner: 20,
+        context: 6,
+        vocabulary: 11,
+        dropout: finite(0.0),
+        layer_norm_epsilon: finite(1e-5),
+        initializer_range: finite(0.02),
+    })
+    .unwrap()
+}
+
+/// The weights of make.py.
+fn gpt_parameters() -> Parameters {
+    let mut parameters = Parameters::new(sizes().parameters(), Decay::All).unwrap();
+    let spans = parameters.layout.spans().to_vec();
+    let values = parameters.values.values_mut();
+    for (salt, span) in spans.iter().enumerate() {
+        let name = &span.declared.name;
+        let shift = if name.contains(".ln_") && name.ends_with("weight") { 1.0 } else { 0.0 };
+        let ramp = ramp(span.count, 100 + salt, 0.5).into_iter().map(|value| value + shift);
+        values[span.offset..span.offset + span.count].iter_mut().zip(ramp).for_each(|(to, from)| *to = from);
+    }
+    parameters
+}
+
+#[test]
+fn names_are_those_of_transformers() {
+    let parameters = gpt_parameters();
+    let names: Vec<&str> = parameters.layout.spans().iter().map(|span| span.declared.name.as_str()).collect();
+    let expected = numbers("/gpt/names");
+    assert_eq!(names, expected.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect::<Vec<_>>());
+}
+
+#[test]
+fn logits_loss_and_gradients_are_those_of_transformers() {
+    let mut parameters = gpt_parameters();
+    let gradients = parameters.with_gradients().unwrap();
+    let model = Gpt::new(sizes(), &parameters).unwrap();
+    let row = |factor: i64, shift: i64| (0..7).map(move |i| (i * factor + shift) % 11);
+    let windows: Vec<Vec<i64>> = vec![row(5, 3).collect(), row(7, 1).collect()];
+    let seen: Vec<i64> = windows.iter().flat_map(|window| window[..6].to_vec()).collect();
+    let due: Vec<i64> = windows.iter().flat_map(|window| window[1..].to_vec()).collect();
+    let mut counts = Counts::default();
+    let logits = model.forward(&Tensor::from_slice(&seen).view([2, 6]), None, &mut counts).unwrap();
+    assert_close(floats(&logits).unwrap(), &list(&numbers("/gpt/logits")), 1e-5, "logits");
+    assert_eq!(counts.non_finite(), 0);
+    let loss = logits.cross_entropy_loss::<Tensor>(&Tensor::from_slice(&due), None, Reduction::Mean, -100, 0.0);
+    assert!((loss.double_value(&[]) - numbers("/gpt/loss").as_f64().unwrap()).abs() < 1e-6);
+    loss.backward();
+    let expected = numbers("/gpt/gradients");
+    for span in parameters.layout.spans() {
+        let name = &span.declared.name;
+        assert_close(span.of(gradients.values()), &list(&expected[name]), 1e-5, name);
+    }
+}
+
+/// The position of a token must not see later ones: changing a later token changes no earlier logit.
+#[test]
+fn a_position_does_not_see_the_future() {
+    let parameters = gpt_parameters();
+    let model = Gpt::new(sizes(), &parameters).unwrap();
+    let logits = |tokens: [i64; 6]| {
+        let logits = model.forward(&Tensor::from_slice(&tokens).view([1, 6]), None, &mut Counts::default()).unwrap();
+        Vec::<f32>::try_from(logits.view(-1).to_kind(Kind::Float)).unwrap()
+    };
+    let (base, changed) = (logits([1, 2, 3, 4, 5, 6]), logits([1, 2, 3, 4, 9, 9]));
+    assert_eq!(base[..44], changed[..44]);
+    assert_ne!(base[44..], changed[44..]);
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Asks PyTorch and transformers for the numbers that tests/reference.rs holds the trainer against.
+
+    python3 make.py > numbers.json        (torch 2.13.0, transformers 5.24.0, on the CPU)
+
+Inputs follow from a formula that both sides compute exactly, so only answers are stored.
+"""
+
+import json
+import sys
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+torch.set_num_threads(1)
+
+
+def ramp(count, salt, scale):
+    """Value i is ((i * 7919 + salt * 104729) mod 2001 - 1000) / 1000 * scale, in binary32 at the end."""
+    numbers = [((i * 7919 + salt * 104729) % 2001 - 1000) / 1000 * scale for i in range(count)]
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+def optimiser(make, steps=6):
+    """Parameters after each step: a 3x4 matrix `a` and a vector `b` of 5, with gradients from the ramp."""
+    matrix = torch.nn.Parameter(ramp(12, 1, 1.0).view(3, 4))
+    vector = torch.nn.Parameter(ramp(5, 2, 1.0))
+    chosen = make([matrix], [vector])
+    answers = []
+    for step in range(steps):
+        matrix.grad = ramp(12, 10 + step, 0.5).view(3, 4)
+        vector.grad = ramp(5, 20 + step, 0.5)
+        chosen.step()
+        answers.append({"a": matrix.detach().flatten().tolist(), "b": vector.detach().tolist()})
+    return answers
+
+
+def groups(matrices, vectors, decay):
+    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def rates(make, steps):
+    """Learning rates of the first `steps` updates with a peak of 0.5."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    chosen = torch.optim.SGD([parameter], lr=0.5)
+    schedule = make(chosen)
+    answers = []
+    for _ in range(steps):
+        answers.append(chosen.param_groups[0]["lr"])
+        chosen.step()
+        schedule.step()
+    return answers
+
+
+def risen(chosen, rise, after):
+    """A linear rise over `rise` steps from 1/`rise` of the peak, then `after`."""
+    lr = torch.optim.lr_scheduler
+    first = lr.LinearLR(chosen, start_factor=1 / rise, end_factor=1.0, total_iters=rise - 1)
+    return lr.SequentialLR(chosen, [first, after], milestones=[rise - 1])
+
+
+def clipping():
+    """Gradients after clip_grad_norm_ to 1, and the norm before."""
+    parameters = [torch.nn.Parameter(torch.zeros(12)), torch.nn.Parameter(torch.zeros(5))]
+    parameters[0].grad, parameters[1].grad = ramp(12, 3, 4.0), ramp(5, 4, 4.0)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    return {"norm": norm.item(), "a": parameters[0].grad.tolist(), "b": parameters[1].grad.tolist()}
+
+
+def gpt():
+    """Logits, loss and gradients of a small model: two samples of six tokens."""
+    config = GPT2Config(
+        vocab_size=11, n_positions=6, n_embd=8, n_layer=2, n_head=2, n_inner=20, activation_function="gelu_new",
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=1e-5, initializer_range=0.02,
+        attn_implementation="eager", bos_token_id=None, eos_token_id=None,
+    )
+    model = GPT2LMHeadModel(config)
+    names = sorted(name for name, _ in model.named_parameters())
+    with torch.no_grad():
+        for salt, name in enumerate(names):
+            parameter = model.get_parameter(name)
+            values = ramp(parameter.numel(), 100 + salt, 0.5).view(parameter.shape)
+            parameter.copy_(values + 1 if ".ln_" in name and name.endswith("weight") else values)
+    tokens = torch.tensor([[(i * 5 + 3) % 11 for i in range(7)], [(i * 7 + 1) % 11 for i in range(7)]])
+    logits = model(tokens[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 11), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    gradients = {name: model.get_parameter(name).grad.flatten().tolist() for name in names}
+    return {"names": names, "logits": logits.flatten().tolist(), "loss": loss.item(), "gradients": gradients}
+
+
+def main():
+    optim, lr = torch.optim, torch.optim.lr_scheduler
+    adamw = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8}
+    numbers = {
+        "optimisers": {
+            "adamw": optimiser(lambda a, b: optim.AdamW(groups(a, b, 0.1), **adamw)),
+            "sgd": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1)),
+            "momentum": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1, momentum=0.9)),
+            "nesterov": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1, momentum=0.9, nesterov=True)),
+        },
+        "schedules": {
+            "constant": rates(lambda o: risen(o, 4, lr.ConstantLR(o, factor=1.0)), 10),
+            "linear": rates(lambda o: risen(o, 4, lr.LinearLR(o, 1.0, 0.2, total_iters=6)), 10),
+            "cosine": rates(lambda o: risen(o, 4, lr.CosineAnnealingLR(o, T_max=6, eta_min=0.05)), 10),
+        },
+        "clipping": clipping(),
+        "gpt": gpt(),
+    }
+    json.dump(numbers, sys.stdout, indent=1, sort_keys=True)
+    print()
+
+
+if __name__ == "__main__":
+    main()
