@@ -67,7 +67,9 @@ fn page(command: Command, manual: &Manual, out: &mut Vec<u8>) -> io::Result<()> 
     // A fixed date keeps the page the same from one build to the next.
     let version = command.get_version().unwrap_or_default().to_string();
     let name = command.get_name().to_string();
-    let subcommands: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
+    let mut subcommands: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
+    // An argument can be named only after clap has settled how many values it takes.
+    subcommands.iter_mut().for_each(Command::build);
     let man = Man::new(command)
         .title(name.to_uppercase())
         .section("1")
