@@ -107,6 +107,7 @@ impl Canary {
             address: &raw const SEEN as usize,
             inherited: self.inherited.as_raw_fd(),
             limits: None,
+            processes: None,
         })
     }
 

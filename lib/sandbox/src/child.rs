@@ -14,12 +14,13 @@ use xt_core::manifest::intent::Profile;
 
 use crate::admit::Admitted;
 use crate::identity::Way;
+use crate::limits::Bounds;
 use crate::namespace::{Failed, at};
 use crate::policy::Policy;
 use crate::probe::{self, Scene};
 use crate::sys::{self, Fork};
 use crate::wire::{receive, send};
-use crate::{filter, limits, rules};
+use crate::{filter, rules};
 
 /// Descriptors are moved here, out of the way of the numbers that the policy names.
 const ASIDE: i32 = 100;
@@ -40,6 +41,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) namespaces: bool,
     /// User and group that start the run.
     pub(crate) starter: (u32, u32),
+    /// Limits, as the kernel is told them.
+    pub(crate) bounds: Bounds,
     /// Where the new root is mounted.
     pub(crate) base: &'a std::path::Path,
     /// What the probes reach for from inside.
@@ -70,8 +73,7 @@ fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Fai
     let handoff = aside(handoff.as_raw_fd())?;
     *wire = aside(setup.stage)?;
     place_descriptors(setup, &[*wire, handoff])?;
-    let counted = setup.namespaces && setup.way == Way::Mapped;
-    limits::apply(&policy.limits, counted)?;
+    setup.bounds.apply()?;
     if policy.profile != Profile::None {
         setup.way.assume()?;
         sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(at("giving up new privileges"))?;

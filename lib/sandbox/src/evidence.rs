@@ -245,7 +245,7 @@ fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
         "environment.built" => vec![("execve: built environment".into(), Ok(()))],
         "filesystem.read" | "filesystem.write" => vec![layer("landlock", "files")],
         "limit.files" => Vec::new(),
-        "limit.memory" => vec![group(evidence.memory, "memory"), limit("data")],
+        "limit.memory" => vec![group(evidence.memory, "memory"), limit("data, address space")],
         "limit.processes" if evidence.way == Way::Mapped => vec![limit("processes")],
         "limit.processes" => vec![group(evidence.processes, "pids"), limit("processes")],
         "limit.storage" => vec![limit("file size")],

@@ -21,6 +21,7 @@ use crate::evidence::{Evidence, judge};
 use crate::group::Group;
 use crate::guard::guard;
 use crate::identity::Way;
+use crate::limits::{Bounds, threads_of};
 use crate::policy::Policy;
 use crate::probe::{self, Scene};
 use crate::sys::{self, Fork};
@@ -124,7 +125,9 @@ fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Sta
     }
     let group = (policy.profile != Profile::None).then(|| Group::make(&policy.limits, 1));
     let mut scene = canary.scene(policy.inputs_inside(), policy.outputs_inside())?;
+    let bounds = bounds(policy, admitted, way, group.as_ref());
     scene.limits = Some(policy.limits);
+    scene.processes = Some(bounds.processes);
     let (guard_wire, guard_end) = wire().map_err(doing("making a wire"))?;
     let (stage, stage_end) = wire().map_err(doing("making a wire"))?;
     let (stdout, stdout_end) = pipe2(OFlag::O_CLOEXEC).map_err(doing("making a pipe"))?;
@@ -134,6 +137,7 @@ fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Sta
         admitted,
         way,
         namespaces,
+        bounds,
         starter: (geteuid().as_raw(), getegid().as_raw()),
         base: &canary.root(),
         scene: &scene,
@@ -158,6 +162,18 @@ fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Sta
         Ok(()) => standing.follow(guard_wire)?,
     }
     Ok(standing)
+}
+
+/// The limits as the kernel counts: with the guard and whoever else is the same user.
+fn bounds(policy: &Policy, admitted: &[Admitted], way: Way, group: Option<&Group>) -> Bounds {
+    let others = match way {
+        Way::Mapped => 1,
+        Way::Dedicated | Way::Same => threads_of(way.user()) + 1,
+    };
+    let size = |file: &Admitted| std::fs::metadata(&file.source).map_or(0, |found| found.len());
+    let grouped = group.is_some_and(|group| group.memory().is_ok());
+    let mapped = (policy.profile != Profile::None && !grouped).then(|| admitted.iter().map(size).sum());
+    Bounds::new(policy.limits, others, mapped)
 }
 
 /// Without a file system of its own, the trainer's user needs the output folder itself.

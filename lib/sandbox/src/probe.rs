@@ -42,6 +42,8 @@ pub(crate) struct Scene {
     pub(crate) inherited: RawFd,
     /// Limits in force; none outside.
     pub(crate) limits: Option<Limits>,
+    /// Limit of processes as the kernel is told it; none outside.
+    pub(crate) processes: Option<u64>,
 }
 
 type Attempt = fn(&Scene) -> Result<(), Errno>;
@@ -156,9 +158,9 @@ fn map_more_than_the_limit(scene: &Scene) -> Result<(), Errno> {
 }
 
 fn fork_at_the_limit(scene: &Scene) -> Result<(), Errno> {
-    if let Some(limits) = scene.limits {
+    if let Some(limit) = scene.processes {
         let (soft, _) = getrlimit(Resource::RLIMIT_NPROC)?;
-        if soft == RLIM_INFINITY || soft > limits.processes + 1 {
+        if soft == RLIM_INFINITY || soft > limit {
             return Ok(());
         }
         // The kernel refuses at the number asked for as it refuses at one.

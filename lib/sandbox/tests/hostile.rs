@@ -1,0 +1,95 @@
+//! A hostile trainer makes every attempt it can think of: without a sandbox, where many must succeed (else the test
+//! shows nothing), and in custody, where none may. Effects are looked at from outside as well.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "hostile/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use world::{Arm, Outcome, World, run_arm};
+use xt_core::manifest::intent::Profile;
+
+/// Attempts that leave something in the output folder which only the collector can refuse.
+const COLLECTOR: [&str; 4] = ["o_nonutf8", "o_deep", "o_mode000", "o_dir000"];
+
+/// What a run without namespaces cannot stop, each with the reason (they are in the custody record and in xt(7)).
+const RESIDUE: [(&str, &str); 7] = [
+    ("r_stat_oracle", "landlock does not restrict stat"),
+    ("w_atime", "landlock does not restrict access times, and the inputs lie on a writable mount"),
+    ("p_mmap_exec_out", "landlock does not restrict executable mappings of readable files"),
+    ("p_mprotect_exec_out", "landlock does not restrict executable mappings of readable files"),
+    ("p_loader_out", "the loader is admitted, and maps what it can read"),
+    ("o_fill", "each file is limited, their sum is not"),
+    ("o_many", "no file system of its own, so no count of files"),
+];
+
+#[test]
+fn nothing_that_works_outside_works_in_custody() {
+    let program = World::compile();
+    let mut arms = vec![(Arm::new("none", None, true), None)];
+    arms.push((Arm::new("full, user", Some(Profile::Full), true), Some(BTreeSet::new())));
+    arms.push((Arm::new("in-container, user", Some(Profile::InContainer), true), Some(residue())));
+    if nix::unistd::geteuid().is_root() {
+        arms.push((Arm::new("full, root", Some(Profile::Full), false), Some(BTreeSet::new())));
+        arms.push((Arm::new("in-container, root", Some(Profile::InContainer), false), Some(residue())));
+    } else {
+        println!("not tested: starting as root (this test does not run as root)");
+    }
+    let mut failures = Vec::new();
+    let mut control = BTreeMap::new();
+    for (arm, allowed) in arms {
+        let outcome = arm.run(&program);
+        let succeeded = succeeded(&outcome, allowed.is_some());
+        println!("{}: {} of {} attempts succeed: {succeeded:?}", arm.name, succeeded.len(), outcome.attempts.len());
+        let Some(allowed) = allowed else {
+            control = outcome.attempts;
+            assert!(succeeded.len() >= 70, "only {} attempts succeed without a sandbox: {control:?}", succeeded.len());
+            assert!(outcome.hits.iter().all(|hits| *hits > 0), "listeners not reached: {:?}", outcome.hits);
+            assert!(outcome.left > 0, "nothing was left behind");
+            continue;
+        };
+        assert_eq!(outcome.attempts.len(), control.len(), "{}: attempts are missing: {outcome:?}", arm.name);
+        let beyond: Vec<&String> = succeeded.iter().filter(|name| !allowed.contains(name.as_str())).collect();
+        if !beyond.is_empty() {
+            failures.push(format!("{}: {beyond:?}", arm.name));
+        }
+        if outcome.hits != [0; 4] || !outcome.victim_alive || outcome.left != 0 || outcome.changed {
+            failures.push(format!("{}: effects outside: {outcome:?}", arm.name));
+        }
+        if outcome.denied == 0 {
+            failures.push(format!("{}: no refused call was counted", arm.name));
+        }
+    }
+    let powerless: Vec<&String> = control.iter().filter(|(_, code)| **code != 0).map(|(name, _)| name).collect();
+    println!("fail without a sandbox too, and so show nothing: {powerless:?}");
+    for (name, reason) in RESIDUE {
+        println!("stays open without namespaces: {name}: {reason}");
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+fn residue() -> BTreeSet<&'static str> {
+    RESIDUE.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names of the attempts that did what they must not do.
+fn succeeded(outcome: &Outcome, collected: bool) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> =
+        outcome.attempts.iter().filter(|(_, code)| **code == 0).map(|(name, _)| name.clone()).collect();
+    if collected {
+        // What the collector refused has not got out.
+        for name in COLLECTOR {
+            names.remove(name);
+        }
+        names.extend(outcome.taken_badly.iter().cloned());
+    }
+    names
+}
+
+/// One arm, in a process of its own: this test starts itself as another user, with secrets to inherit.
+#[test]
+#[ignore = "started by the test above"]
+fn arm() {
+    run_arm();
+}
