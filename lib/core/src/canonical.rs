@@ -243,8 +243,8 @@ pub enum Problem {
     /// Nothing but white space.
     #[error("expected a JSON document, found nothing")]
     Empty,
-    /// The text ends inside a value.
-    #[error("the document ends in the middle of {0}")]
+    /// The text ends where something is still due.
+    #[error("the document ends too early: {0} is missing")]
     Cut(&'static str),
     /// Something that may not stand here.
     #[error("expected {expected}, found {found}")]
@@ -462,7 +462,7 @@ impl<'a> Reader<'a> {
         loop {
             let rest = &self.text[self.at..];
             let plain = rest.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\');
-            let Some(plain) = plain else { return Err(self.error(Problem::Cut("a string"))) };
+            let Some(plain) = plain else { return Err(self.error(Problem::Cut("the closing quote of a string"))) };
             out.push_str(&rest[..plain]);
             self.at += plain;
             match rest.as_bytes()[plain] {

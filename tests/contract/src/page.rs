@@ -47,7 +47,10 @@ fn fields(page: &mut String, schema: &Value) {
         line(page, ".TP");
         line(page, &format!(".B {}", escaped(name)));
         sentences(page, text(field, "description"));
-        sentences(page, &format!("{}.", capital(&shape(field))));
+        // Of an object with its fields below there is nothing more to say.
+        if shape(field) != "an object" {
+            sentences(page, &format!("{}.", capital(&shape(field))));
+        }
         inside(page, field);
     }
 }
@@ -63,7 +66,7 @@ fn inside(page: &mut String, schema: &Value) {
         for option in options {
             let word = option.get("const").or_else(|| option.pointer("/properties/kind/const"));
             line(page, ".TP");
-            line(page, &format!(".B {}", escaped(&word.map_or_else(String::new, |word| word.canonical()))));
+            line(page, &format!(".B {}", escaped(&word.map_or_else(String::new, Value::canonical))));
             sentences(page, text(option, "description"));
             nested(page, option);
         }
@@ -181,7 +184,12 @@ fn escaped(text: &str) -> String {
             odd if odd % 2 == 1 => "\\fB",
             _ => "\\fR",
         });
-        out.push_str(part);
+        for character in part.chars() {
+            match u32::from(character) {
+                0..=127 => out.push(character),
+                code => out.push_str(&format!("\\[u{code:04X}]")),
+            }
+        }
     }
     guarded(&out)
 }
