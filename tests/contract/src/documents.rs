@@ -260,7 +260,7 @@ fn run(plan: &Plan) -> Run {
         started: instant(1_796_000_000),
         finished: instant(1_796_000_060),
         observed: Observed {
-            wall_nanoseconds: 60_000_000_000,
+            wall_nanoseconds: Some(60_000_000_000),
             cpu_nanoseconds: Some(59_000_000_000),
             peak_memory_bytes: Some(1 << 28),
             survivors_killed: Some(0),
@@ -282,7 +282,7 @@ fn runs() -> Vec<Run> {
     killed.artifacts = Vec::new();
     killed.quarantined = vec![artifact("out/part.bin")];
     killed.observed = Observed {
-        wall_nanoseconds: 1,
+        wall_nanoseconds: Some(1),
         cpu_nanoseconds: None,
         peak_memory_bytes: None,
         survivors_killed: None,

@@ -48,7 +48,7 @@ crate::record! {
         intent: Intent,
         /// Isolation profile in force.
         isolation: Profile,
-        /// Id of the custody record; `null` when the trainer never started.
+        /// Id of the custody record; `null` when it never came to a sandbox.
         custody: Option<Digest>,
         /// How it ended.
         status: Status,
@@ -68,7 +68,7 @@ crate::record! {
         logs: Logs,
         /// When it was started.
         started: Instant,
-        /// When it ended.
+        /// When it ended; for a lost run, when that was found.
         finished: Instant,
         /// Figures that differ between two runs of one plan.
         observed: Observed,
@@ -203,7 +203,7 @@ crate::record! {
     /// Figures that differ between two runs of one plan; `null` means not observed.
     pub struct Observed {
         /// Wall-clock nanoseconds from start to end, by the monotonic clock.
-        wall_nanoseconds: u64,
+        wall_nanoseconds: Option<u64>,
         /// Processor nanoseconds, user and system.
         cpu_nanoseconds: Option<u64>,
         /// Largest resident size in bytes.

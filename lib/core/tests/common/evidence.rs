@@ -236,7 +236,7 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
         started: now,
         finished: now,
         observed: Observed {
-            wall_nanoseconds: 1,
+            wall_nanoseconds: Some(1),
             cpu_nanoseconds: None,
             peak_memory_bytes: None,
             survivors_killed: None,
