@@ -172,12 +172,18 @@ fn sweep(parent: &Path) {
 fn neighbour(way: Way) -> Result<(Pid, OwnedFd), Errno> {
     for _ in 0..=SMALL {
         let (ours, theirs) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let (ready, announce) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         match sys::fork()? {
             Fork::Parent(pid) if pid.as_raw() < SMALL => {
                 drop(theirs);
                 sys::wait_process(pid)?;
             }
-            Fork::Parent(pid) => return Ok((pid, theirs)),
+            Fork::Parent(pid) => {
+                // Probed before it has changed its user, it would look out of reach to everyone.
+                drop(announce);
+                while read(&ready, &mut [0]) == Err(Errno::EINTR) {}
+                return Ok((pid, theirs));
+            }
             Fork::Child => {
                 drop(theirs);
                 let small = nix::unistd::getpid().as_raw() < SMALL;
@@ -185,10 +191,11 @@ fn neighbour(way: Way) -> Result<(Pid, OwnedFd), Errno> {
                     sys::leave(1);
                 }
                 // A change of user makes a process unreadable for others of that user; bait must be readable.
-                let ready = sys::control(libc::PR_SET_DUMPABLE, 1)
+                let set = sys::control(libc::PR_SET_DUMPABLE, 1)
                     .and_then(|_| sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned())));
+                drop(announce);
                 let mut byte = [0];
-                while ready.is_ok() && read(&ours, &mut byte) == Err(Errno::EINTR) {}
+                while set.is_ok() && read(&ours, &mut byte) == Err(Errno::EINTR) {}
                 sys::leave(0);
             }
         }

@@ -32,3 +32,4 @@ pub use error::SandboxError;
 pub use group::Counters;
 pub use parent::{Running, doctor, start};
 pub use policy::{INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy};
+pub use sys::inherited;

@@ -31,6 +31,7 @@ use crate::wire::{Message, receive, send, wire};
 #[derive(Debug)]
 pub struct Running {
     custody: Custody,
+    environment: BTreeMap<String, String>,
     guard: Pid,
     process: OwnedFd,
     wire: OwnedFd,
@@ -341,6 +342,7 @@ impl Standing {
         };
         Ok(Running {
             custody,
+            environment: policy.environment.clone(),
             guard: guard.pid,
             process,
             wire,
@@ -357,6 +359,11 @@ impl Running {
     /// The evidence: each control, its state and its proof.
     pub fn custody(&self) -> &Custody {
         &self.custody
+    }
+
+    /// The whole environment of the trainer.
+    pub fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
     }
 
     /// Read ends of standard output and standard error; only the first call gets them.

@@ -117,6 +117,19 @@ pub(crate) fn place(from: RawFd, to: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(from, to) }).map(drop)
 }
 
+/// Takes over the open descriptor `number`, which whoever started this process left open for it. Take each number
+/// once: it is closed when dropped. Standard input, output and error are refused, since they belong to `std`.
+pub fn inherited(number: RawFd) -> std::io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "descriptors 0, 1 and 2 have another use"));
+    }
+    // SAFETY: this call takes numbers only and reports one that is not open.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(own(number))
+}
+
 /// Takes ownership of a descriptor that the kernel has just handed out.
 pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
     // SAFETY: callers pass only numbers that a system call has just returned and nobody else owns.
