@@ -1,2 +1,380 @@
-//! xt-run
-fn main() {}
+//! `xt-run`: from plans to run records.
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use nix::sys::signal::Signal;
+use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, read_documents, read_one};
+use xt_core::canonical::Value;
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Faults};
+use xt_core::field::Manifest as _;
+use xt_core::manifest::Artifact;
+use xt_core::manifest::bundle::Bundle;
+use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::{Run, Status};
+use xt_core::name::Name;
+use xt_core::number::Finite;
+use xt_core::verb::bind::WEIGHTS;
+use xt_runtime::{Clock, Followed, Request, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
+use xt_store::Store;
+
+/// Run plans in custody, and follow, cancel or sample them
+#[derive(Parser, Debug)]
+#[command(name = "xt-run", version, args_conflicts_with_subcommands = true)]
+struct XtRun {
+    /// Plans: files, digests in the store, or - for standard input [default: standard input]
+    #[arg(value_name = "FILE")]
+    plans: Vec<OsString>,
+    /// Name this request: asking again under the same name gives the same run, never a second one
+    #[arg(long, value_name = "ID", value_parser = identifier)]
+    operation_id: Option<Name>,
+    /// Experiment that the runs are counted under
+    #[arg(long, value_name = "NAME", value_parser = identifier, default_value = "default")]
+    experiment: Name,
+    /// Start, print the attempt, and leave it to its supervisor
+    #[arg(long, conflicts_with_all = ["attach", "cancel"])]
+    detach: bool,
+    /// Follow an attempt that was started before
+    #[arg(long, value_name = "ATTEMPT", value_parser = identifier, conflicts_with_all = ["plans", "operation_id"])]
+    attach: Option<Name>,
+    /// Ask for an attempt to be stopped, and wait until it has ended
+    #[arg(long, value_name = "ATTEMPT", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach"])]
+    cancel: Option<Name>,
+    /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
+    #[arg(long, value_name = "PATH", env = worker::VARIABLE, global = true)]
+    worker: Option<PathBuf>,
+    /// Write the run records to this file, which appears only when every run succeeded
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Let a trained model write text
+    Sample(Sample),
+}
+
+#[derive(clap::Args, Debug)]
+struct Sample {
+    /// Run record or bundle: a file, a digest in the store, or - for standard input
+    #[arg(value_name = "RUN|BUNDLE")]
+    source: OsString,
+    /// What to go on from
+    #[arg(long, value_name = "TEXT", default_value = "\n", allow_hyphen_values = true)]
+    prompt: String,
+    /// Tokens to write
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    tokens: u64,
+    /// Divides the logits; 0 always takes the likeliest token
+    #[arg(long, value_name = "T", default_value = "0.8", value_parser = temperature)]
+    temperature: Finite,
+    /// Seed of the draws
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Tool for XtRun {
+    const MANUAL: Manual = Manual {
+        input: "Plans (xt.plan/1), any number of them one after the other; they run in that order. Every plan is checked \
+                before the first one runs.",
+        output: "One run record (xt.run/1) a line for each plan, also when the run failed. With --detach, the name of \
+                 the attempt. sample writes the text itself.",
+        files: &[
+            ("$XT_STORE/runs/ATTEMPT/", "the folder of a run: logs, telemetry, started.json, finished.json"),
+            ("$XT_STORE/quarantine/ATTEMPT/", "what a run that did not succeed left behind"),
+        ],
+        examples: &[
+            ("xt-compile candidate.json | xt-run", "train"),
+            ("xt-run --operation-id nightly-7 plan.json", "train once, however often this is asked"),
+            ("xt-run --detach plan.json", "start, and let it run without this terminal"),
+            ("xt-run --attach att-1", "see how it goes"),
+            ("xt-run --cancel att-1", "stop it"),
+            ("xt-run sample run.json --prompt 'Once'", "let the trained model write"),
+        ],
+        exits: &[
+            Exit::Yes,
+            Exit::No,
+            Exit::Usage,
+            Exit::Refused,
+            Exit::Store,
+            Exit::Conflict,
+            Exit::Custody,
+            Exit::Workload,
+            Exit::System,
+            Exit::NotNow,
+        ],
+        see_also: &["xt(7)", "xt-compile(1)", "xt-freeze(1)", "xt-replay(1)", "xt-log(1)"],
+    };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = xt_runtime::supervise_if_asked() {
+        return code;
+    }
+    let left = Cell::new(None);
+    let code = xt_cli::main::<XtRun>(|tool| match (&tool.verb, &tool.cancel, &tool.attach) {
+        (Some(Verb::Sample(sample)), _, _) => tool.sample(sample),
+        (None, Some(attempt), _) => tool.cancel(attempt, &left),
+        (None, None, Some(attempt)) => tool.attach(attempt, &left),
+        (None, None, None) => tool.run(&left),
+    });
+    // 128+n says that a signal ended the waiting and that nothing was settled.
+    left.get().and_then(|signal: Signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
+}
+
+/// The signal that ended the waiting.
+type Left = Cell<Option<Signal>>;
+
+impl XtRun {
+    fn runtime(&self) -> Result<Runtime, Error> {
+        let fixed = std::env::var_os(Clock::VARIABLE).is_some() || std::env::args().any(|a| a.starts_with("--now"));
+        let clock = if fixed { Clock::fixed(self.common.now()?) } else { Clock::system() };
+        Ok(Runtime::new(&self.common.store, clock)?)
+    }
+
+    /// Runs every plan, one after the other.
+    fn run(&self, left: &Left) -> Result<Exit, Error> {
+        let requests = self.requests()?;
+        if self.operation_id.is_some() && requests.len() > 1 {
+            let text = format!("--operation-id names one request, and there are {} plans", requests.len());
+            return Err(CliError::Usage(text).into());
+        }
+        let (runtime, worker) = (self.runtime()?, worker::find(self.worker.as_deref())?);
+        let mut results = Results::new(self.output.clone());
+        let signals = if self.detach { None } else { Some(Signals::block()?) };
+        for request in &requests {
+            let attempt = runtime.submit_or_get(request, &worker)?;
+            let Some(signals) = &signals else {
+                results.line(attempt.id.to_string())?;
+                continue;
+            };
+            let Some(followed) = self.follow(&runtime, &attempt.id, &request.plan, signals, left)? else {
+                return Ok(Exit::Workload);
+            };
+            results.run(&followed.run)?;
+            if followed.signal.is_some() {
+                break;
+            }
+        }
+        results.finish()
+    }
+
+    fn requests(&self) -> Result<Vec<Request>, Error> {
+        let sources: Vec<Source> = self.plans.iter().map(|plan| Source::from(plan.as_os_str())).collect();
+        let documents = read_documents(&sources, &|digest| self.lookup(digest))?;
+        let several = documents.len() > 1;
+        let mut faults = Faults::new();
+        let mut requests = Vec::new();
+        for (index, document) in documents.iter().enumerate() {
+            let request = Plan::decode(&document.value).map(|plan| Request {
+                operation: self.operation_id.clone(),
+                ..Request::new(plan, self.experiment.clone())
+            });
+            match request.and_then(|request| request.check().map(|()| request)) {
+                Ok(request) => requests.push(request),
+                Err(found) if several => faults.0.extend(found.within(&format!("{}:{index}", document.origin)).0),
+                Err(found) => faults.0.extend(found.0),
+            }
+        }
+        Ok(faults.or(requests)?)
+    }
+
+    fn lookup(&self, digest: Digest) -> Result<Vec<u8>, Error> {
+        Ok(Store::open(&self.common.store)?.get(digest)?)
+    }
+
+    fn attach(&self, attempt: &Name, left: &Left) -> Result<Exit, Error> {
+        let (runtime, signals) = (self.runtime()?, Signals::block()?);
+        let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
+        let Some(followed) = self.follow(&runtime, attempt, &plan, &signals, left)? else { return Ok(Exit::Workload) };
+        let mut results = Results::new(self.output.clone());
+        results.run(&followed.run)?;
+        results.finish()
+    }
+
+    fn cancel(&self, attempt: &Name, left: &Left) -> Result<Exit, Error> {
+        let (runtime, signals) = (self.runtime()?, Signals::block()?);
+        runtime.cancel(attempt, "xt-run --cancel")?;
+        let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
+        let Some(followed) = self.follow(&runtime, attempt, &plan, &signals, left)? else { return Ok(Exit::Workload) };
+        let mut output = Output::new(self.output.as_deref())?;
+        output.document(&followed.run.encode())?;
+        output.finish()?;
+        Ok(if followed.run.status == Status::Cancelled { Exit::Yes } else { Exit::No })
+    }
+
+    /// Follows a run with a progress bar; `None` when signals ended the waiting.
+    fn follow(
+        &self,
+        runtime: &Runtime,
+        attempt: &Name,
+        plan: &Plan,
+        signals: &Signals,
+        left: &Left,
+    ) -> Result<Option<Followed>, Error> {
+        let mut progress = Progress::new(&self.common, plan.candidate.name.as_str(), plan.work.steps, "steps");
+        let mut pace = Pace::of(plan);
+        let followed = follow(runtime, attempt, "xt-run", signals, &mut |message| {
+            if let Message::Step { line, nanoseconds } = message {
+                let loss = line.loss.map_or("not finite".into(), |loss| format!("{:.4}", loss.get()));
+                let speed = pace.tokens_per_second(line.micro_batches, *nanoseconds);
+                progress.update(line.step, &format!("loss {loss}, {speed:.0} tokens/s"));
+            }
+        });
+        progress.finish();
+        match followed {
+            Ok(followed) => Ok(Some(followed)),
+            Err(Unfinished::Failed(error)) => Err(error.into()),
+            Err(Unfinished::Left(signal)) => {
+                left.set(Some(signal));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// How fast it goes, smoothed.
+struct Pace {
+    tokens: f64,
+    seconds: f64,
+    tokens_per_micro_batch: f64,
+}
+
+impl Pace {
+    #[expect(clippy::cast_precision_loss, reason = "only shown")]
+    fn of(plan: &Plan) -> Self {
+        let per = plan.candidate.batching.samples * plan.candidate.model.context();
+        Self { tokens: 0.0, seconds: 0.0, tokens_per_micro_batch: per as f64 }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "only shown")]
+    fn tokens_per_second(&mut self, micro_batches: u64, nanoseconds: u64) -> f64 {
+        // Old steps count for less and less, so that the figure follows a change within some twenty steps.
+        self.tokens = self.tokens * 0.95 + micro_batches as f64 * self.tokens_per_micro_batch;
+        self.seconds = self.seconds * 0.95 + nanoseconds as f64 / 1e9;
+        if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 }
+    }
+}
+
+/// Run records on their way out. To standard output each goes at once; a file appears only when every run succeeded,
+/// and when one did not, the records go to standard output instead.
+struct Results {
+    file: Option<PathBuf>,
+    kept: Vec<String>,
+    exit: Exit,
+}
+
+impl Results {
+    fn new(file: Option<PathBuf>) -> Self {
+        Self { file, kept: Vec::new(), exit: Exit::Yes }
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(), Error> {
+        if self.exit == Exit::Yes {
+            self.exit = exit_of(run);
+        }
+        if run.status != Status::Succeeded {
+            eprintln_quietly(&format!("xt-run: {} {}: {}", run.attempt, run.status, run.cause));
+        }
+        self.line(run.encode().canonical())
+    }
+
+    fn line(&mut self, line: String) -> Result<(), Error> {
+        if self.file.is_some() {
+            self.kept.push(line);
+            return Ok(());
+        }
+        Output::new(None)?.line(&line)
+    }
+
+    fn finish(self) -> Result<Exit, Error> {
+        let file = self.file.as_deref().filter(|_| self.exit == Exit::Yes);
+        let mut output = Output::new(file)?;
+        for line in &self.kept {
+            output.line(line)?;
+        }
+        output.finish()?;
+        Ok(self.exit)
+    }
+}
+
+/// A worker that was not started because of its isolation has left a custody record.
+fn exit_of(run: &Run) -> Exit {
+    match run.status {
+        Status::Succeeded => Exit::Yes,
+        Status::NotStarted if run.custody.is_some() => Exit::Custody,
+        _ => Exit::Workload,
+    }
+}
+
+fn eprintln_quietly(text: &str) {
+    use std::io::Write as _;
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+fn identifier(text: &str) -> Result<Name, String> {
+    Name::new(text).ok_or_else(|| format!("expected an identifier of the form {}", Name::PATTERN))
+}
+
+fn temperature(text: &str) -> Result<Finite, String> {
+    let number = text.parse().ok().and_then(Finite::new).filter(|number| (0.0..=100.0).contains(&number.get()));
+    number.ok_or_else(|| "expected a number from 0 to 100".into())
+}
+
+impl XtRun {
+    /// Lets the model of a run or bundle write.
+    fn sample(&self, sample: &Sample) -> Result<Exit, Error> {
+        let document = read_one(&Source::from(sample.source.as_os_str()), &|digest| self.lookup(digest))?;
+        let store = Store::open(&self.common.store)?;
+        let (plan, weights) = model(&document.value)?;
+        let plan: Plan = store.manifest(plan)?;
+        let sampling = Sampling {
+            weights: weights.digest,
+            bytes: weights.bytes,
+            prompt: sample.prompt.clone(),
+            tokens: sample.tokens,
+            temperature: sample.temperature,
+            seed: sample.seed,
+        };
+        let (worker, signals) = (worker::find(self.worker.as_deref())?, Signals::block()?);
+        let mut output = Output::new(None)?;
+        output.bytes(sample.prompt.as_bytes())?;
+        let mut written = Ok(());
+        let ended = xt_runtime::sample(&store, &plan, &sampling, &worker, &signals, &mut |text| {
+            written = output.bytes(text.as_bytes());
+            written.is_ok()
+        })?;
+        written?;
+        output.bytes(b"\n")?;
+        Ok(if ended == SampleEnd::Completed { Exit::Yes } else { Exit::Workload })
+    }
+}
+
+/// The plan and the trained parameters that a run record or a bundle names.
+fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {
+    let none = |what: &str| Faults::one("", "model.missing", format!("{what} names no {WEIGHTS}"));
+    if value.get("schema").and_then(Value::as_str) == Some(Bundle::TAG) {
+        let bundle = Bundle::decode(value)?;
+        let member = bundle.members.into_iter().find(|member| member.file.path.as_str().ends_with(WEIGHTS));
+        return Ok((bundle.plan, member.ok_or_else(|| none("this bundle"))?.file));
+    }
+    let run = Run::decode(value)?;
+    if run.status != Status::Succeeded {
+        let message = format!("only a succeeded run has a model, this one is {}: {}", run.status, run.cause);
+        return Err(Faults::one("/status", "model.status", message));
+    }
+    let file = run.artifacts.into_iter().find(|file| file.path.as_str() == WEIGHTS);
+    Ok((run.plan, file.ok_or_else(|| none("this run"))?))
+}

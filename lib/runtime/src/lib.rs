@@ -1,1 +1,46 @@
-//! Launch, observe, cancel: how a plan becomes a supervised workload.
+//! How a plan becomes a supervised workload, and how it is followed, cancelled and closed.
+//!
+//! [`Runtime::submit_or_get`] records the wish and starts a supervisor, which owns the run from then on: this process may
+//! end at any time. [`Runtime::observe`] follows by files in the folder of the run and closes what nobody owns any more.
+//! A tool that submits must call [`supervise_if_asked`] before anything else, since the supervisor is the same program.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+extern crate alloc;
+
+mod capture;
+mod clock;
+mod conclude;
+mod elf;
+mod ending;
+mod error;
+mod folder;
+mod foreground;
+mod launch;
+mod ledger;
+mod lines;
+mod outcome;
+mod papers;
+mod request;
+mod runtime;
+mod sample;
+mod signals;
+mod stream;
+mod supervise;
+mod telemetry;
+mod unstarted;
+mod watch;
+pub mod worker;
+
+pub use clock::Clock;
+pub use error::RuntimeError;
+pub use folder::Folder;
+pub use foreground::{Followed, Unfinished, follow, wait};
+pub use ledger::Disagreement;
+pub use papers::{Cancel, Finished, Launched, Order, Started};
+pub use request::Request;
+pub use runtime::{Answer, Next, Runtime, Sight};
+pub use sample::{SampleEnd, Sampling, sample};
+pub use signals::Signals;
+pub use supervise::{FLAG, supervise_if_asked};
+pub use telemetry::Follower;
+pub use watch::GRACE;

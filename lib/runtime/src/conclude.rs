@@ -1,0 +1,232 @@
+//! How a run is closed: its evidence goes into the store, its outputs into the store or into quarantine, its end into
+//! the record, and `finished.json` is written last.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use xt_core::digest::Digest;
+use xt_core::field::{Field as _, Manifest as _};
+use xt_core::instant::Instant;
+use xt_core::manifest::Artifact;
+use xt_core::manifest::custody::Custody;
+use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Status, TraceReference};
+use xt_core::manifest::trace::Trace;
+use xt_core::random;
+use xt_core::verb::chain::LINES;
+use xt_core::verb::settle::AttemptState;
+use xt_record::{Attempt, Record};
+use xt_store::{Store, Writer};
+
+use crate::clock::Clock;
+use crate::error::{RuntimeError, file};
+use crate::folder::{Folder, write_document};
+use crate::papers::Finished;
+use crate::telemetry::Follower;
+
+/// Where a run is closed: the store, the record, the clock.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) record: Record,
+    pub(crate) clock: Clock,
+}
+
+/// What is known of a run that has ended, beyond what lies in its folder.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) mode: Mode,
+    pub(crate) status: Status,
+    pub(crate) cause: String,
+    pub(crate) exit: ProcessExit,
+    pub(crate) progress: Progress,
+    pub(crate) chain: Digest,
+    pub(crate) stack: Option<Stack>,
+    pub(crate) custody: Option<Custody>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) observed: Observed,
+    pub(crate) dropped: Dropped,
+    pub(crate) started: Instant,
+}
+
+/// Bytes of the streams that were beyond the cap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dropped {
+    pub(crate) stdout: u64,
+    pub(crate) stderr: u64,
+}
+
+impl Place {
+    /// Opens the store at `path`, which must exist, and its record.
+    pub(crate) fn open(path: &Path, clock: Clock) -> Result<Self, RuntimeError> {
+        let store = Store::open(path)?;
+        let record = Record::open(&store.record_path())?;
+        Ok(Self { store, record, clock })
+    }
+
+    /// Closes `attempt`, which ran `plan`, and gives its run record.
+    pub(crate) fn conclude(&self, attempt: &Attempt, plan: &Plan, findings: Findings) -> Result<Run, RuntimeError> {
+        let folder = Folder::of(self.store.path(), &attempt.id);
+        let mut writer = self.store.writer()?;
+        let logs = Logs {
+            stdout: log(&mut writer, &folder.stdout(), findings.dropped.stdout)?,
+            stderr: log(&mut writer, &folder.stderr(), findings.dropped.stderr)?,
+        };
+        let trace = trace(&mut writer, &folder, attempt.plan, &findings)?;
+        let custody = findings.custody.as_ref().map(|custody| writer.put_manifest(custody)).transpose()?;
+        let succeeded = findings.status == Status::Succeeded;
+        let artifacts = if succeeded { keep(&mut writer, &folder.outputs())? } else { Vec::new() };
+        let quarantined =
+            if succeeded { Vec::new() } else { quarantine(&self.store, &folder, &attempt.id.to_string())? };
+        let run = Run {
+            attempt: attempt.id.clone(),
+            operation: attempt.operation.clone(),
+            plan: attempt.plan,
+            request: attempt.request,
+            fingerprint: plan.fingerprint,
+            mode: findings.mode,
+            regime: plan.candidate.regime,
+            precision: plan.candidate.precision,
+            generator: random::GENERATOR.into(),
+            seed: plan.seed,
+            dataset: plan.dataset.id(),
+            inputs: plan.inputs.clone(),
+            stack: findings.stack,
+            environment: findings.environment,
+            intent: plan.intent.clone(),
+            isolation: plan.intent.isolation.profile,
+            custody,
+            status: findings.status,
+            cause: findings.cause,
+            exit: findings.exit,
+            progress: findings.progress,
+            trace,
+            artifacts,
+            quarantined,
+            logs,
+            started: findings.started,
+            finished: self.clock.now(),
+            observed: findings.observed,
+        };
+        let id = writer.put_manifest(&run)?;
+        writer.commit()?;
+        self.close(attempt, &folder, &run, id)?;
+        Ok(run)
+    }
+
+    fn close(&self, attempt: &Attempt, folder: &Folder, run: &Run, id: Digest) -> Result<(), RuntimeError> {
+        let reason = format!("run record, {}", run.status);
+        self.store.set_reference(&format!("runs/{}", attempt.id), id, &reason)?;
+        self.record.settle(&attempt.id, AttemptState::from(run.status), &id, run.finished)?;
+        for spent in [folder.inputs(), folder.outputs(), folder.workspace()] {
+            clear(&spent)?;
+        }
+        let finished = Finished { attempt: attempt.id.clone(), run: id, status: run.status, at: run.finished };
+        write_document(&folder.finished(), &finished)
+    }
+}
+
+/// Stores one captured stream; a run that never started has none, which is the same as an empty one.
+fn log(writer: &mut Writer<'_>, path: &Path, dropped: u64) -> Result<Log, RuntimeError> {
+    if !path.exists() {
+        return Ok(Log { digest: writer.put(b"")?, bytes: 0, dropped });
+    }
+    let (digest, bytes) = writer.put_file(path)?;
+    Ok(Log { digest, bytes, dropped })
+}
+
+/// Stores the lines of the trace and its head.
+fn trace(
+    writer: &mut Writer<'_>,
+    folder: &Folder,
+    plan: Digest,
+    findings: &Findings,
+) -> Result<Option<TraceReference>, RuntimeError> {
+    let steps = findings.progress.steps;
+    if steps == 0 {
+        return Ok(None);
+    }
+    write_steps(folder, steps)?;
+    let (lines, _) = writer.put_file(&folder.steps())?;
+    writer.put_manifest(&Trace { plan, steps, lines, chain: findings.chain })?;
+    Ok(Some(TraceReference { digest: lines, steps, chain: findings.chain }))
+}
+
+/// Writes the first `count` steps of the telemetry as the lines of the trace: the good ones, when a bad one follows.
+fn write_steps(folder: &Folder, count: u64) -> Result<(), RuntimeError> {
+    let path = folder.steps();
+    let mut out = BufWriter::new(File::create(&path).map_err(file("create", &path))?);
+    let messages = Follower::new(&folder.telemetry()).news()?;
+    let lines = messages.iter().filter_map(|message| match message {
+        Message::Step { line, .. } => Some(line),
+        _ => None,
+    });
+    for line in lines.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+        writeln!(out, "{}", line.write().canonical()).map_err(file("write", &path))?;
+    }
+    out.flush().map_err(file("write", &path))
+}
+
+/// Stores every output of a succeeded run. The worker's own copy of the trace is left out: it was compared with what the
+/// worker reported, and the trace is in the record already.
+fn keep(writer: &mut Writer<'_>, outputs: &Path) -> Result<Vec<Artifact>, RuntimeError> {
+    let mut artifacts = Vec::new();
+    for (path, name) in files(outputs)?.into_iter().filter(|(_, name)| name.as_str() != LINES) {
+        let (digest, bytes) = writer.put_file(&path)?;
+        artifacts.push(Artifact { path: name, digest, bytes });
+    }
+    Ok(artifacts)
+}
+
+/// Moves the outputs of any other run to where nothing can be bound into a bundle, and lists them.
+fn quarantine(store: &Store, folder: &Folder, attempt: &str) -> Result<Vec<Artifact>, RuntimeError> {
+    let kept = store.path().join("quarantine").join(attempt);
+    let outputs = folder.outputs();
+    if outputs.is_dir() && !kept.exists() && fs::read_dir(&outputs).map_err(file("read", &outputs))?.next().is_some() {
+        let parent = store.path().join("quarantine");
+        fs::create_dir_all(&parent).map_err(file("create", &parent))?;
+        fs::rename(&outputs, &kept).map_err(file("move", &outputs))?;
+    }
+    let mut artifacts = Vec::new();
+    for (path, name) in files(&kept)? {
+        let bytes = fs::metadata(&path).map_err(file("read", &path))?.len();
+        artifacts.push(Artifact { path: name, digest: crate::worker::digest_of(&path)?, bytes });
+    }
+    Ok(artifacts)
+}
+
+/// The regular files under `root` with a name that a manifest can hold, sorted; none when there is no such folder.
+/// Whatever else a worker left there was refused when it was collected.
+fn files(root: &Path) -> Result<Vec<(PathBuf, xt_core::relpath::RelativePath)>, RuntimeError> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(file("read", &folder)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(file("read", &folder))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(file("read", &folder))?);
+            let name = path.strip_prefix(root).ok().and_then(Path::to_str).map(xt_core::relpath::RelativePath::new);
+            match name {
+                _ if kind.is_dir() => folders.push(path),
+                Some(Ok(name)) if kind.is_file() => found.push((path, name)),
+                _ => {}
+            }
+        }
+    }
+    found.sort_by(|(_, a), (_, b)| a.cmp(b));
+    Ok(found)
+}
+
+fn clear(folder: &Path) -> Result<(), RuntimeError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(file("remove", folder)(error)),
+        _ => Ok(()),
+    }
+}

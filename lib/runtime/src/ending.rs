@@ -1,0 +1,95 @@
+//! From a worker that has ended to what is known about its end.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use xt_core::manifest::run::{Observed, ProcessExit};
+use xt_core::verb::chain::LINES;
+use xt_sandbox::{Ending, Limits, Running};
+
+use crate::conclude::{Dropped, Findings};
+use crate::error::RuntimeError;
+use crate::ledger::End;
+use crate::outcome::{Seen, Stop, judge};
+use crate::unstarted::{NO_EXIT, UNOBSERVED};
+use crate::watch::Watch;
+
+/// Waits for the end of everything that ran, collects its outputs, and enters how it ended.
+pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limits: &Limits, findings: &mut Findings) {
+    let ending = running.finish().map_err(RuntimeError::from);
+    let drained = watch.drain();
+    let (exit, observed, fault) = match &ending {
+        Ok(ending) => (exit_of(ending), observed(ending), collect(&watch, ending, outputs, limits)),
+        Err(error) => (NO_EXIT, UNOBSERVED, Some(error.to_string())),
+    };
+    if let Err(error) = drained {
+        watch.stop.get_or_insert(Stop::Supervisor(error.to_string()));
+    }
+    let progress = watch.ledger.progress();
+    let (status, cause) = judge(&Seen {
+        progress: &progress,
+        end: watch.ledger.end(),
+        disagreement: watch.disagreement.as_ref(),
+        torn: watch.torn(),
+        exit: &exit,
+        stop: watch.stop.as_ref(),
+        cancel: watch.cancel.as_deref(),
+        out_of_memory: observed.out_of_memory_kills,
+        outputs: fault.as_deref(),
+    });
+    let (stdout, stderr) = watch.dropped();
+    findings.status = status;
+    findings.cause = cause;
+    findings.exit = exit;
+    findings.observed = observed;
+    findings.progress = progress;
+    findings.chain = watch.ledger.chain();
+    findings.dropped = Dropped { stdout, stderr };
+    if let (Some(stack), Some(reported)) = (&mut findings.stack, watch.ledger.reported()) {
+        stack.reported = Some(reported.clone());
+    }
+}
+
+fn exit_of(ending: &Ending) -> ProcessExit {
+    let number = |number: Option<i32>| number.and_then(|number| u64::try_from(number).ok());
+    ProcessExit { code: number(ending.code), signal: number(ending.signal) }
+}
+
+fn observed(ending: &Ending) -> Observed {
+    Observed {
+        wall_nanoseconds: None,
+        cpu_nanoseconds: ending.cpu_nanoseconds,
+        peak_memory_bytes: ending.counters.peak_memory_bytes.or(ending.peak_resident_bytes),
+        survivors_killed: ending.survivors_killed,
+        out_of_memory_kills: ending.counters.out_of_memory_kills,
+        process_limit_hits: ending.counters.process_limit_hits,
+        denied_calls: ending.denied_total(),
+    }
+}
+
+/// Brings the outputs out of the sandbox and says what is wrong with them: something that is no plain file, or other
+/// files than the worker reports.
+fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) -> Option<String> {
+    let collected = match ending.outputs.collect(outputs, limits) {
+        Ok(collected) => collected,
+        Err(error) => return Some(error.to_string()),
+    };
+    if !collected.refused.is_empty() {
+        let refused: Vec<String> = collected.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        return Some(refused.join("; "));
+    }
+    let Some(End::Completed { outputs }) = watch.ledger.end() else { return None };
+    let trace = collected.files.iter().find(|file| file.path.as_str() == LINES);
+    if trace.is_some_and(|file| file.digest != watch.ledger.lines()) {
+        return Some(format!("{LINES} is not what the worker reported step by step"));
+    }
+    let reported: BTreeSet<&str> = outputs.iter().map(String::as_str).collect();
+    let found: BTreeSet<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
+    if reported == found {
+        return None;
+    }
+    let list = |names: BTreeSet<&&str>| names.into_iter().copied().collect::<Vec<_>>().join(", ");
+    let unreported = list(found.difference(&reported).collect());
+    let absent = list(reported.difference(&found).collect());
+    Some(format!("reported, but not there: [{absent}]; there, but not reported: [{unreported}]"))
+}

@@ -1,0 +1,165 @@
+//! How launching, supervising and observing fail.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::name::Name;
+
+/// How launching, supervising and observing fail.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] xt_store::StoreError),
+    /// The record failed.
+    #[error(transparent)]
+    Record(#[from] xt_record::RecordError),
+    /// The sandbox failed, or there is none that the plan accepts.
+    #[error(transparent)]
+    Sandbox(#[from] xt_sandbox::SandboxError),
+    /// A request that cannot be run.
+    #[error("{0}")]
+    Refused(Faults),
+    /// A worker that was to write text did not.
+    #[error("the worker wrote no more: {0}")]
+    Silent(String),
+    /// The sandbox gave no streams of the worker.
+    #[error("the sandbox gave no standard output and error of the worker")]
+    NoStreams,
+    /// A file of a run failed.
+    #[error("cannot {verb} {path}: {source}")]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A call to the system failed.
+    #[error("{call}: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Why it failed.
+        source: Errno,
+    },
+    /// There is no worker where one is looked for.
+    #[error("the worker xt-train is in none of {}", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NoWorker(Vec<PathBuf>),
+    /// The worker or a library of it cannot be used.
+    #[error("the worker {path} cannot be used: {why}")]
+    Worker {
+        /// The worker.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A file of a run folder holds something else than it should.
+    #[error("{path} is damaged: {faults}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        faults: Faults,
+    },
+    /// Inputs of a plan are not in the store.
+    #[error("not in the store: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    MissingInputs(Vec<Digest>),
+    /// The supervisor did not come up.
+    #[error("the supervisor of {attempt} did not come up: {why}")]
+    Supervisor {
+        /// The attempt.
+        attempt: Name,
+        /// What it said.
+        why: String,
+    },
+    /// Another process works at this attempt, and it cannot be seen from here.
+    #[error("{attempt} has a supervisor that cannot be seen from here: {why}")]
+    Unseen {
+        /// The attempt.
+        attempt: Name,
+        /// Why not.
+        why: String,
+    },
+    /// A record says that an attempt ended but names no run record.
+    #[error("{0} ended, but the record names no run record for it")]
+    NoRun(Name),
+    /// The person asked to stop waiting.
+    #[error("{0} was left to its supervisor, which did not stop it in time")]
+    Left(Name),
+}
+
+/// Notes that `verb` failed on `path`.
+pub(crate) fn file(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RuntimeError + use<> {
+    let path = path.to_owned();
+    move |source| RuntimeError::File { verb, path, source }
+}
+
+/// Notes that a call failed.
+pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> RuntimeError {
+    move |source| RuntimeError::System { call, source }
+}
+
+impl Failure for RuntimeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Store(error) => error.exit(),
+            Self::Record(error) => error.exit(),
+            Self::Sandbox(error) => error.exit(),
+            Self::Refused(_) => Exit::Refused,
+            Self::MissingInputs(_) => Exit::Store,
+            Self::Unseen { .. } => Exit::NotNow,
+            Self::Silent(_) | Self::Left(_) => Exit::Workload,
+            _ => Exit::System,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.word(),
+            Self::Record(error) => error.word(),
+            Self::Sandbox(error) => error.word(),
+            Self::Refused(_) => "input.refused",
+            Self::Silent(_) => "run.silent",
+            Self::NoStreams => "run.streams",
+            Self::File { .. } => "run.file",
+            Self::System { .. } => "run.system",
+            Self::NoWorker(_) => "worker.missing",
+            Self::Worker { .. } => "worker.unusable",
+            Self::Damaged { .. } => "run.damaged",
+            Self::MissingInputs(_) => "store.missing",
+            Self::Supervisor { .. } => "run.supervisor",
+            Self::Unseen { .. } => "run.unseen",
+            Self::NoRun(_) => "run.no-record",
+            Self::Left(_) => "run.left",
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Store(error) => error.hints(),
+            Self::Record(error) => error.hints(),
+            Self::Sandbox(error) => error.hints(),
+            Self::NoWorker(_) => {
+                vec!["build it with `cargo build -p xt-train`, or name it with --worker PATH or XT_TRAIN".into()]
+            }
+            Self::MissingInputs(_) => {
+                vec!["`xt-compile dataset` and `xt-store put` bring files into the store; --store says which".into()]
+            }
+            Self::Supervisor { .. } => vec!["log/supervisor in the folder of the run may say more".into()],
+            _ => Vec::new(),
+        }
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        match self {
+            Self::Store(error) => error.faults(),
+            Self::Refused(faults) => Some(faults),
+            _ => None,
+        }
+    }
+}

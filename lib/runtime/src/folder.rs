@@ -1,0 +1,172 @@
+//! The folder of one run, `runs/<attempt>/` in the store: what goes in, what comes out, and what the supervisor writes
+//! while it works. Small files are replaced whole, so that a reader never sees half of one.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use xt_core::canonical;
+use xt_core::fault::Faults;
+use xt_core::field::Manifest;
+use xt_core::name::Name;
+
+use crate::error::{RuntimeError, file};
+
+/// The folder of one run.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// The folder of `attempt` in the store at `store`; it need not exist.
+    pub fn of(store: &Path, attempt: &Name) -> Self {
+        Self { root: store.join("runs").join(attempt.as_str()) }
+    }
+
+    /// Makes it and what is in it, as far as they are not there.
+    pub fn create(&self) -> Result<(), RuntimeError> {
+        for path in [self.inputs(), self.outputs(), self.workspace(), self.logs()] {
+            fs::create_dir_all(&path).map_err(file("create", &path))?;
+        }
+        Ok(())
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Copies of the inputs, each named by the 64 digits of its digest.
+    pub fn inputs(&self) -> PathBuf {
+        self.root.join("in")
+    }
+
+    /// The outputs as they were collected.
+    pub fn outputs(&self) -> PathBuf {
+        self.root.join("out")
+    }
+
+    /// Where a worker without a file system of its own writes; its outputs are collected from here.
+    pub fn workspace(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
+    /// The captured streams.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("log")
+    }
+
+    /// Every message of the worker, one canonical line each.
+    pub fn telemetry(&self) -> PathBuf {
+        self.root.join("telemetry.jsonl")
+    }
+
+    /// What the supervisor is to do.
+    pub fn order(&self) -> PathBuf {
+        self.root.join("order.json")
+    }
+
+    /// Who supervises, from when on.
+    pub fn started(&self) -> PathBuf {
+        self.root.join("started.json")
+    }
+
+    /// What the worker was started on and in.
+    pub fn launched(&self) -> PathBuf {
+        self.root.join("launched.json")
+    }
+
+    /// The lines of the trace.
+    pub fn steps(&self) -> PathBuf {
+        self.root.join("steps.jsonl")
+    }
+
+    /// Standard output of the worker.
+    pub fn stdout(&self) -> PathBuf {
+        self.logs().join("stdout")
+    }
+
+    /// Standard error of the worker.
+    pub fn stderr(&self) -> PathBuf {
+        self.logs().join("stderr")
+    }
+
+    /// What the supervisor has to say.
+    pub fn supervisor_log(&self) -> PathBuf {
+        self.logs().join("supervisor")
+    }
+
+    /// How it ended; written last.
+    pub fn finished(&self) -> PathBuf {
+        self.root.join("finished.json")
+    }
+
+    /// Someone asks to cancel.
+    pub fn cancel(&self) -> PathBuf {
+        self.root.join("cancel.json")
+    }
+
+    /// Held by the supervisor as long as it lives.
+    pub fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+}
+
+/// Takes the lock of a run, which its supervisor holds as long as it lives; `None` when someone has it.
+pub(crate) fn try_lock(folder: &Folder) -> Result<Option<File>, RuntimeError> {
+    let path = folder.lock();
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(file("open", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(file("lock", &path)(error)),
+    }
+}
+
+/// Writes `document` to `path` unless something is there already; says whether it did.
+pub(crate) fn write_once<M: Manifest>(path: &Path, document: &M) -> Result<bool, RuntimeError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.once", std::process::id()));
+    let temporary = path.with_file_name(name);
+    write_document(&temporary, document)?;
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary).map_err(file("remove", &temporary))?;
+    match linked {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(file("write", path)(error)),
+    }
+}
+
+/// Writes `document` to `path`, whole and durable.
+pub(crate) fn write_document<M: Manifest>(path: &Path, document: &M) -> Result<(), RuntimeError> {
+    write_whole(path, format!("{}\n", document.encode().canonical()).as_bytes())
+}
+
+/// Writes `bytes` to `path`, whole and durable: temporary file, flush, rename, flush of the folder.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RuntimeError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    write().map_err(file("write", path))
+}
+
+/// The document at `path`; `None` when there is no such file.
+pub(crate) fn read_document<M: Manifest>(path: &Path) -> Result<Option<M>, RuntimeError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(file("read", path)(error)),
+    };
+    let value = canonical::parse(&bytes).map_err(|error| Faults::one("", "json", error.to_string()));
+    let document = value.and_then(|value| M::decode(&value));
+    document.map(Some).map_err(|faults| RuntimeError::Damaged { path: path.into(), faults })
+}

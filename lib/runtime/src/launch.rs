@@ -1,0 +1,117 @@
+//! How a worker is started: its inputs laid out, its stack identified, its job written, its sandbox asked for.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::pipe2;
+use xt_core::field::Field as _;
+use xt_core::manifest::intent::Intent;
+use xt_core::manifest::job::Job;
+use xt_core::manifest::plan::{Input, Plan};
+use xt_sandbox::{Limits, Policy, Running, SandboxError};
+use xt_store::Store;
+
+use crate::conclude::Findings;
+use crate::error::{RuntimeError, file, system};
+use crate::papers::Order;
+use crate::supervise::Supervisor;
+use crate::watch::Pipes;
+use crate::worker::Worker;
+
+/// The number of the descriptor with the job.
+const JOB: i32 = 3;
+/// The number of the descriptor for messages.
+const MESSAGES: i32 = 4;
+
+/// A worker that was started.
+pub(crate) struct Launch {
+    pub(crate) running: Running,
+    pub(crate) pipes: Pipes,
+    pub(crate) limits: Limits,
+}
+
+/// Starts the worker of a training run. What is found out on the way goes into `findings`, also when it fails.
+pub(crate) fn launch(
+    supervisor: &Supervisor,
+    plan: &Plan,
+    order: &Order,
+    findings: &mut Findings,
+) -> Result<Launch, RuntimeError> {
+    let worker =
+        Worker::inspect(Path::new(&order.worker), plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
+    findings.stack = Some(worker.stack());
+    lay_out(&supervisor.place.store, &plan.inputs, &supervisor.folder.inputs())?;
+    let job = Job::Train { plan: Box::new(plan.clone()), to_step: order.to_step };
+    let places = Places { inputs: &supervisor.folder.inputs(), outputs: &supervisor.folder.workspace() };
+    let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
+    if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {
+        findings.custody = Some((**custody).clone());
+    }
+    let launch = started?;
+    findings.custody = Some(launch.running.custody().clone());
+    findings.environment = launch.running.environment().clone();
+    Ok(launch)
+}
+
+/// Where a worker reads and writes, on the host.
+pub(crate) struct Places<'a> {
+    pub(crate) inputs: &'a Path,
+    pub(crate) outputs: &'a Path,
+}
+
+/// Starts `worker` on `job` in the sandbox that `intent` asks for.
+pub(crate) fn start(
+    worker: &Worker,
+    job: &Job,
+    places: &Places<'_>,
+    intent: &Intent,
+    environment: &BTreeMap<String, String>,
+) -> Result<Launch, RuntimeError> {
+    let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
+    let resources = &intent.resources;
+    let limits = Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes);
+    let policy = Policy {
+        profile: intent.isolation.profile,
+        floor: intent.isolation.floor.clone(),
+        program: worker.program.clone(),
+        arguments: Vec::new(),
+        libraries: worker.libraries.clone(),
+        digests: worker.digests.clone(),
+        inputs: places.inputs.into(),
+        outputs: places.outputs.into(),
+        environment: environment.clone(),
+        descriptors: vec![(job_descriptor(job)?, JOB), (messages, MESSAGES)],
+        limits,
+    };
+    let mut running = xt_sandbox::start(policy)?;
+    let (stdout, stderr) = running.take_streams().ok_or(RuntimeError::NoStreams)?;
+    Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr }, limits })
+}
+
+/// Copies the inputs out of the store, each verified while it is read, and for reading only.
+pub(crate) fn lay_out(store: &Store, inputs: &[Input], folder: &Path) -> Result<(), RuntimeError> {
+    for input in inputs {
+        let path = folder.join(input.digest.hex());
+        store.extract(input.digest, &path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o444)).map_err(file("seal", &path))?;
+    }
+    Ok(())
+}
+
+/// The job in memory, sealed: whoever reads it cannot change it.
+fn job_descriptor(job: &Job) -> Result<OwnedFd, RuntimeError> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let memory = memfd_create("job", flags).map_err(system("memfd_create"))?;
+    let mut file_of = File::from(memory);
+    file_of.write_all(job.write().canonical().as_bytes()).map_err(file("write", Path::new("the job")))?;
+    let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+    fcntl(file_of.as_fd(), FcntlArg::F_ADD_SEALS(seals)).map_err(system("seal the job"))?;
+    std::io::Seek::rewind(&mut file_of).map_err(file("rewind", Path::new("the job")))?;
+    Ok(file_of.into())
+}

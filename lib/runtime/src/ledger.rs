@@ -1,0 +1,210 @@
+//! What the worker said so far, held against its plan line by line. The worker is not trusted: a line that breaks the
+//! chain, skips a step or comes after the end makes the run a failure, whatever the exit status says (E-07).
+
+use xt_core::digest::{Digest, Hasher};
+use xt_core::field::Field as _;
+use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::{Progress, Reported};
+use xt_core::manifest::trace::Step;
+
+/// Telemetry that cannot be true.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disagreement {
+    /// A line that is no message.
+    #[error("line {line} of the telemetry is no message: {why}")]
+    NoMessage {
+        /// Its number, from 1.
+        line: u64,
+        /// Why not.
+        why: String,
+    },
+    /// Something before `ready`, or after the end.
+    #[error("the worker said `{word}` {when}")]
+    OutOfPlace {
+        /// The message.
+        word: &'static str,
+        /// Where it came.
+        when: &'static str,
+    },
+    /// A step that is not the next one.
+    #[error("step {found} came where step {expected} was due")]
+    Order {
+        /// Its number.
+        found: u64,
+        /// The number due.
+        expected: u64,
+    },
+    /// A line that does not belong to the line before it.
+    #[error("the chain breaks at step {step}: expected {expected}, found {found}")]
+    Chain {
+        /// The step.
+        step: u64,
+        /// What the line's content and the chain before give.
+        expected: Digest,
+        /// What the line says.
+        found: Digest,
+    },
+    /// A figure that the plan states differently.
+    #[error("the worker reports {found} {what}, the plan says {expected}")]
+    Figure {
+        /// What is counted.
+        what: &'static str,
+        /// By the worker.
+        found: u64,
+        /// By the plan.
+        expected: u64,
+    },
+}
+
+/// How the worker said it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All is done and written.
+    Completed {
+        /// Files it wrote.
+        outputs: Vec<String>,
+    },
+    /// A stop condition held it.
+    Held {
+        /// The step.
+        step: u64,
+        /// Why.
+        reason: String,
+    },
+    /// It could not go on.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the worker said so far.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    threads: u64,
+    samples_per_epoch: u64,
+    planned: u64,
+    chain: Digest,
+    lines: Hasher,
+    steps: u64,
+    skipped: u64,
+    reported: Option<Reported>,
+    end: Option<End>,
+}
+
+impl Ledger {
+    /// Nothing said yet; the chain starts from the plan's id, and `planned` steps are due.
+    pub fn new(plan: &Plan, id: Digest, planned: u64) -> Self {
+        Self {
+            threads: plan.candidate.execution.threads,
+            samples_per_epoch: plan.work.samples_per_epoch,
+            planned,
+            chain: id,
+            lines: Hasher::new(),
+            steps: 0,
+            skipped: 0,
+            reported: None,
+            end: None,
+        }
+    }
+
+    /// Enters one message.
+    pub fn enter(&mut self, message: &Message) -> Result<(), Disagreement> {
+        let word = message.word();
+        if self.end.is_some() {
+            return Err(Disagreement::OutOfPlace { word, when: "after it had ended" });
+        }
+        if self.reported.is_none() && !matches!(message, Message::Ready { .. } | Message::Failed { .. }) {
+            return Err(Disagreement::OutOfPlace { word, when: "before it was ready" });
+        }
+        match message {
+            Message::Ready { version, samples_per_epoch, parameters, cpu_capability, threads } => {
+                self.ready(Reported {
+                    version: version.clone(),
+                    cpu_capability: cpu_capability.clone(),
+                    threads: *threads,
+                    parameters: *parameters,
+                    samples_per_epoch: *samples_per_epoch,
+                })
+            }
+            Message::Step { line, .. } => self.step(line),
+            Message::Text { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
+            Message::Held { step, reason } => {
+                self.end = Some(End::Held { step: *step, reason: reason.clone() });
+                Ok(())
+            }
+            Message::Failed { reason } => {
+                self.end = Some(End::Failed { reason: reason.clone() });
+                Ok(())
+            }
+            Message::Completed { steps, outputs } => {
+                figure("steps at its end", *steps, self.steps)?;
+                self.end = Some(End::Completed { outputs: outputs.clone() });
+                Ok(())
+            }
+        }
+    }
+
+    fn ready(&mut self, reported: Reported) -> Result<(), Disagreement> {
+        if self.reported.is_some() {
+            return Err(Disagreement::OutOfPlace { word: "ready", when: "a second time" });
+        }
+        figure("samples an epoch", reported.samples_per_epoch, self.samples_per_epoch)?;
+        figure("threads", reported.threads, self.threads)?;
+        self.reported = Some(reported);
+        Ok(())
+    }
+
+    fn step(&mut self, line: &Step) -> Result<(), Disagreement> {
+        let expected = self.steps + 1;
+        if line.step != expected || expected > self.planned {
+            return Err(Disagreement::Order { found: line.step, expected: expected.min(self.planned) });
+        }
+        let chain = line.chained(self.chain);
+        if line.chain != chain {
+            return Err(Disagreement::Chain { step: line.step, expected: chain, found: line.chain });
+        }
+        self.chain = chain;
+        self.lines.update(line.write().canonical().as_bytes());
+        self.lines.update(b"\n");
+        self.steps = expected;
+        self.skipped += u64::from(line.skipped);
+        Ok(())
+    }
+
+    /// What the worker did.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            planned: self.planned,
+            steps: self.steps,
+            updates: self.steps - self.skipped,
+            skipped: self.skipped,
+            completed: matches!(self.end, Some(End::Completed { .. })),
+        }
+    }
+
+    /// What the worker said about itself.
+    pub fn reported(&self) -> Option<&Reported> {
+        self.reported.as_ref()
+    }
+
+    /// How the worker said it ended.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// SHA-256 of all lines of the trace, each with its line feed.
+    pub fn lines(&self) -> Digest {
+        self.lines.clone().finish()
+    }
+
+    /// `chain` of the last line; the plan's id before the first.
+    pub fn chain(&self) -> Digest {
+        self.chain
+    }
+}
+
+fn figure(what: &'static str, found: u64, expected: u64) -> Result<(), Disagreement> {
+    if found == expected { Ok(()) } else { Err(Disagreement::Figure { what, found, expected }) }
+}

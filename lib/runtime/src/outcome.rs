@@ -1,0 +1,258 @@
+//! How a run ended: one pure rule over what was seen. Success needs the worker's report of completion, a clean exit, and
+//! agreement of both with the plan (E-06, E-07); everything else keeps its own truth (E-08, L67).
+
+use xt_core::manifest::run::{ProcessExit, Progress, Status};
+
+use crate::ledger::{Disagreement, End};
+
+/// Why the supervisor stopped the worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Someone asked for it.
+    Cancel,
+    /// The wall clock ran out, after so many seconds.
+    Time(u64),
+    /// The worker's telemetry cannot be true.
+    Telemetry,
+    /// The supervisor itself could not go on.
+    Supervisor(String),
+}
+
+/// What was seen of a run that was started.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// What the worker did.
+    pub progress: &'a Progress,
+    /// How the worker said it ended.
+    pub end: Option<&'a End>,
+    /// What in its telemetry cannot be true.
+    pub disagreement: Option<&'a Disagreement>,
+    /// Bytes of an unfinished last line.
+    pub torn: usize,
+    /// How its process ended.
+    pub exit: &'a ProcessExit,
+    /// Whether the supervisor stopped it, and why.
+    pub stop: Option<&'a Stop>,
+    /// Who asked for cancellation, when someone did.
+    pub cancel: Option<&'a str>,
+    /// Kernel kills for lack of memory.
+    pub out_of_memory: Option<u64>,
+    /// What is wrong with its outputs.
+    pub outputs: Option<&'a str>,
+}
+
+/// The code that a worker exits with when a stop condition holds it.
+const HELD: u64 = 3;
+const SIGKILL: u64 = 9;
+const SIGTERM: u64 = 15;
+const SIGXCPU: u64 = 24;
+const SIGXFSZ: u64 = 25;
+
+/// The status and, in words, why.
+pub fn judge(seen: &Seen<'_>) -> (Status, String) {
+    let (status, cause) = verdict(seen);
+    let late = seen.cancel.is_some() && status != Status::Cancelled;
+    let note = if late { "; a request to cancel came, and changed nothing" } else { "" };
+    (status, cause + note)
+}
+
+fn verdict(seen: &Seen<'_>) -> (Status, String) {
+    if let Some(disagreement) = seen.disagreement {
+        return (Status::Failed, format!("the telemetry cannot be true: {disagreement}"));
+    }
+    match (seen.end, seen.exit.code) {
+        (Some(End::Completed { .. }), Some(0)) => completed(seen),
+        (Some(End::Held { step, reason }), Some(HELD)) => (Status::Held, format!("held at step {step}: {reason}")),
+        _ => broken(seen),
+    }
+}
+
+/// Completion was reported and the exit was clean: now both must agree with the plan.
+fn completed(seen: &Seen<'_>) -> (Status, String) {
+    let progress = seen.progress;
+    if progress.steps != progress.planned {
+        let cause = format!("completion was reported after {} of {} steps", progress.steps, progress.planned);
+        return (Status::Failed, cause);
+    }
+    if progress.updates == 0 {
+        return (Status::Failed, format!("none of the {} steps made an update", progress.steps));
+    }
+    if seen.torn > 0 {
+        return (Status::Failed, format!("the telemetry ends in {} bytes that are no whole line", seen.torn));
+    }
+    if let Some(fault) = seen.outputs {
+        return (Status::Failed, format!("the outputs are refused: {fault}"));
+    }
+    (Status::Succeeded, format!("all {} steps done, completion reported, exit 0", progress.steps))
+}
+
+/// Something is missing: a report, a clean exit, or both.
+fn broken(seen: &Seen<'_>) -> (Status, String) {
+    if seen.out_of_memory.is_some_and(|kills| kills > 0) {
+        return (Status::Exhausted, "the memory budget ran out: the kernel killed a process of the run".into());
+    }
+    match (seen.exit.signal, seen.stop) {
+        (Some(SIGXCPU), _) => return (Status::Exhausted, "the budget of processor time ran out".into()),
+        (Some(SIGXFSZ), _) => return (Status::Exhausted, "an output grew past the storage budget".into()),
+        (_, Some(stop)) if obeyed(seen) => return stopped(stop, seen.cancel),
+        _ => {}
+    }
+    (Status::Failed, failure(seen))
+}
+
+/// Whether the process ended as one does that is told to stop: by the signal it was sent, or by itself and cleanly. A
+/// crash while being stopped stays a crash (E-08).
+fn obeyed(seen: &Seen<'_>) -> bool {
+    let by_signal = matches!(seen.exit.signal, Some(SIGKILL | SIGTERM));
+    let by_itself = matches!(seen.exit.code, Some(0 | 143)) && seen.end.is_none();
+    by_signal || by_itself
+}
+
+fn stopped(stop: &Stop, cancel: Option<&str>) -> (Status, String) {
+    match stop {
+        Stop::Cancel => (Status::Cancelled, format!("cancelled: {}", cancel.unwrap_or("no reason was given"))),
+        Stop::Time(seconds) => (Status::Exhausted, format!("the wall-clock budget of {seconds} s ran out")),
+        Stop::Telemetry => (Status::Failed, "the telemetry cannot be true".into()),
+        Stop::Supervisor(why) => (Status::Failed, format!("the supervisor could not go on: {why}")),
+    }
+}
+
+fn failure(seen: &Seen<'_>) -> String {
+    let mut parts = vec![ending(seen.exit)];
+    let taken = format!("after {} of {} steps", seen.progress.steps, seen.progress.planned);
+    parts.push(match seen.end {
+        Some(End::Failed { reason }) => format!("it said: {reason}"),
+        Some(End::Held { reason, .. }) => format!("it said that it was held: {reason}"),
+        Some(End::Completed { .. }) => format!("although completion was reported {taken}"),
+        None => format!("{taken}, without a report of completion"),
+    });
+    if seen.torn > 0 {
+        parts.push(format!("its telemetry ends in {} bytes that are no whole line", seen.torn));
+    }
+    parts.join("; ")
+}
+
+fn ending(exit: &ProcessExit) -> String {
+    match (exit.code, exit.signal) {
+        (_, Some(signal)) => format!("the worker was ended by signal {signal}"),
+        (Some(code), None) => format!("the worker exited with code {code}"),
+        (None, None) => "nobody saw how the worker ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: ProcessExit = ProcessExit { code: Some(0), signal: None };
+
+    struct Case {
+        steps: u64,
+        updates: u64,
+        end: Option<End>,
+        exit: ProcessExit,
+        stop: Option<Stop>,
+        cancel: Option<&'static str>,
+        torn: usize,
+        out_of_memory: Option<u64>,
+        outputs: Option<&'static str>,
+        disagreement: Option<Disagreement>,
+    }
+
+    fn good() -> Case {
+        Case {
+            steps: 12,
+            updates: 12,
+            end: Some(End::Completed { outputs: vec![] }),
+            exit: CLEAN,
+            stop: None,
+            cancel: None,
+            torn: 0,
+            out_of_memory: Some(0),
+            outputs: None,
+            disagreement: None,
+        }
+    }
+
+    fn judged(case: &Case) -> (Status, String) {
+        let completed = matches!(case.end, Some(End::Completed { .. }));
+        let skipped = case.steps - case.updates;
+        let progress = Progress { planned: 12, steps: case.steps, updates: case.updates, skipped, completed };
+        judge(&Seen {
+            progress: &progress,
+            end: case.end.as_ref(),
+            disagreement: case.disagreement.as_ref(),
+            torn: case.torn,
+            exit: &case.exit,
+            stop: case.stop.as_ref(),
+            cancel: case.cancel,
+            out_of_memory: case.out_of_memory,
+            outputs: case.outputs,
+        })
+    }
+
+    fn signalled(signal: u64) -> ProcessExit {
+        ProcessExit { code: None, signal: Some(signal) }
+    }
+
+    fn exited(code: u64) -> ProcessExit {
+        ProcessExit { code: Some(code), signal: None }
+    }
+
+    #[test]
+    fn a_report_and_a_clean_exit_that_agree_with_the_plan_succeed_and_nothing_less_does() {
+        assert_eq!(judged(&good()).0, Status::Succeeded);
+        let lesser = [
+            Case { exit: exited(1), ..good() },
+            Case { exit: signalled(6), ..good() },
+            Case { exit: signalled(9), ..good() },
+            Case { end: None, ..good() },
+            Case { end: None, steps: 3, updates: 3, torn: 17, ..good() },
+            Case { steps: 3, updates: 3, ..good() },
+            Case { torn: 1, ..good() },
+            Case { updates: 0, ..good() },
+            Case { outputs: Some("a symbolic link"), ..good() },
+            Case { disagreement: Some(Disagreement::Order { found: 3, expected: 2 }), ..good() },
+            Case { end: Some(End::Failed { reason: "no".into() }), ..good() },
+        ];
+        for case in lesser {
+            assert_eq!(judged(&case).0, Status::Failed, "{}", judged(&case).1);
+        }
+    }
+
+    #[test]
+    fn a_cancel_that_stopped_it_is_cancelled_and_one_that_came_too_late_changes_nothing() {
+        let cancelled = Case { stop: Some(Stop::Cancel), cancel: Some("SIGINT"), end: None, ..good() };
+        for exit in [signalled(15), signalled(9), exited(143), CLEAN] {
+            let (status, cause) = judged(&Case { exit, end: None, steps: 3, updates: 3, ..cancelled_like(&cancelled) });
+            assert_eq!((status, cause.as_str()), (Status::Cancelled, "cancelled: SIGINT"));
+        }
+        let (status, cause) = judged(&Case { stop: Some(Stop::Cancel), cancel: Some("SIGINT"), ..good() });
+        assert_eq!(status, Status::Succeeded);
+        assert!(cause.ends_with("changed nothing"), "{cause}");
+        for exit in [signalled(11), exited(1)] {
+            let (status, cause) = judged(&Case { exit, ..cancelled_like(&cancelled) });
+            assert_eq!(status, Status::Failed, "a crash while being cancelled stays a crash: {cause}");
+        }
+    }
+
+    fn cancelled_like(case: &Case) -> Case {
+        Case { stop: case.stop.clone(), cancel: case.cancel, end: None, ..good() }
+    }
+
+    #[test]
+    fn budgets_and_holds_have_a_status_of_their_own() {
+        let late = Case { end: None, exit: signalled(9), stop: Some(Stop::Time(60)), ..good() };
+        assert_eq!(judged(&late), (Status::Exhausted, "the wall-clock budget of 60 s ran out".into()));
+        let full = Case { end: None, exit: signalled(9), out_of_memory: Some(1), ..good() };
+        assert_eq!(judged(&full).0, Status::Exhausted);
+        let unknown = Case { end: None, exit: signalled(9), out_of_memory: None, ..good() };
+        assert_eq!(judged(&unknown).0, Status::Failed, "a kill without a counter is no lack of memory");
+        let held =
+            Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: exited(3), steps: 3, ..good() };
+        assert_eq!(judged(&held), (Status::Held, "held at step 3: loss".into()));
+        assert_eq!(judged(&Case { exit: CLEAN, ..held }).0, Status::Failed, "report and exit must agree");
+        let crashed = Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: signalled(11), ..good() };
+        assert_eq!(judged(&crashed).0, Status::Failed);
+    }
+}

@@ -1,0 +1,60 @@
+//! What is asked of the runtime, and what makes two askings the same.
+
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::{Field as _, object};
+use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::name::Name;
+use xt_core::verb::compile;
+
+/// What is asked of the runtime.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What to run.
+    pub plan: Plan,
+    /// What for. A replay runs the plan of the earlier run as it is, so that the chain of its trace begins alike.
+    pub mode: Mode,
+    /// Stop after this step; `None` takes all.
+    pub to_step: Option<u64>,
+    /// The experiment it is counted under.
+    pub experiment: Name,
+    /// The operation id; `None` mints one.
+    pub operation: Option<Name>,
+}
+
+impl Request {
+    /// A request to run all of `plan`.
+    pub fn new(plan: Plan, experiment: Name) -> Self {
+        Self { mode: plan.mode, plan, to_step: None, experiment, operation: None }
+    }
+
+    /// The digest that tells whether two requests ask for the same thing (X33): the plan's own, unless something beside
+    /// the plan is asked for.
+    pub fn digest(&self) -> Digest {
+        if self.mode == self.plan.mode && self.to_step.is_none() {
+            return self.plan.request;
+        }
+        object([
+            ("projection", "xt.partial-request/1".into()),
+            ("request", self.plan.request.write()),
+            ("mode", self.mode.write()),
+            ("to_step", self.to_step.write()),
+        ])
+        .digest()
+    }
+
+    /// Steps that are due.
+    pub fn planned(&self) -> u64 {
+        self.to_step.unwrap_or(self.plan.work.steps)
+    }
+
+    /// Everything that is wrong with it.
+    pub fn check(&self) -> Result<(), Faults> {
+        let mut faults = compile::check_plan(&self.plan).err().unwrap_or_default();
+        let steps = self.plan.work.steps;
+        if self.to_step.is_some_and(|step| step == 0 || step > steps) {
+            faults.add("", "request.step", format!("expected a step from 1 to {steps}, found {}", self.planned()));
+        }
+        faults.or(())
+    }
+}

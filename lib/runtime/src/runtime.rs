@@ -1,0 +1,215 @@
+//! The runtime of one store: asking for a run, following it, asking it to stop. The workload belongs to its supervisor;
+//! whoever asks or follows may go away at any time (X29–X36).
+
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use xt_core::manifest::job::Message;
+use xt_core::manifest::run::Run;
+use xt_core::name::Name;
+use xt_core::verb::settle::Machine as _;
+use xt_record::{Attempt, RecordError, Submission};
+use xt_store::Store;
+
+use crate::clock::Clock;
+use crate::conclude::Place;
+use crate::error::{RuntimeError, file};
+use crate::folder::{Folder, read_document, write_document, write_once};
+use crate::papers::{Cancel, Finished, Order};
+use crate::request::Request;
+use crate::supervise::{CLAIMED, FLAG, TAKEN};
+use crate::telemetry::Follower;
+
+/// How often a follower looks for news.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How often it asks whether the supervisor still lives.
+const CHECK: Duration = Duration::from_millis(500);
+
+/// The runtime of one store.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    store: PathBuf,
+    clock: Clock,
+}
+
+/// What a follower sees.
+#[derive(Clone, Copy, Debug)]
+pub enum Sight<'a> {
+    /// A message of the worker; each comes once, in order.
+    Message(&'a Message),
+    /// Nothing for now.
+    Waiting,
+}
+
+/// What a follower wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Go on.
+    Stay,
+    /// Leave the run to its supervisor.
+    Leave,
+}
+
+/// What came of a request to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is noted, and the supervisor will see it.
+    Asked,
+    /// Someone had asked already; nothing new is noted (X50).
+    AskedBefore,
+    /// The run had ended already; nothing is noted.
+    Ended,
+}
+
+impl Runtime {
+    /// The runtime of the store at `store`, which need not exist yet.
+    pub fn new(store: &Path, clock: Clock) -> Result<Self, RuntimeError> {
+        let store = std::path::absolute(store).map_err(file("find", store))?;
+        Ok(Self { store, clock })
+    }
+
+    /// The attempt that `request` asks for: the one that its operation id already stands for, or a new one, whose
+    /// supervisor is running when this returns. A refused request stores nothing.
+    pub fn submit_or_get(&self, request: &Request, worker: &Path) -> Result<Attempt, RuntimeError> {
+        request.check().map_err(RuntimeError::Refused)?;
+        let store = Store::open_or_create(&self.store)?;
+        let missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
+        let missing: Vec<_> = missing.into_iter().filter(|digest| !store.contains(*digest).unwrap_or(false)).collect();
+        if !missing.is_empty() {
+            return Err(RuntimeError::MissingInputs(missing));
+        }
+        let plan = store.put_manifest(&request.plan)?;
+        let place = Place::open(&self.store, self.clock)?;
+        let submission = Submission {
+            experiment: request.experiment.clone(),
+            fingerprint: request.plan.fingerprint,
+            seed: request.plan.seed,
+            plan,
+            request: request.digest(),
+            operation: request.operation.clone(),
+            now: self.clock.now(),
+        };
+        let attempt = place.record.submit(&submission)?.attempt();
+        if attempt.process.is_none() && !attempt.state.is_terminal() {
+            let folder = Folder::of(&self.store, &attempt.id);
+            folder.create()?;
+            let worker = worker
+                .to_str()
+                .ok_or_else(|| RuntimeError::Worker { path: worker.into(), why: "its path is not UTF-8".into() })?;
+            let order = Order {
+                attempt: attempt.id.clone(),
+                mode: request.mode,
+                to_step: request.to_step,
+                worker: worker.into(),
+            };
+            write_document(&folder.order(), &order)?;
+            self.spawn(&attempt.id)?;
+        }
+        self.attempt(&attempt.id)
+    }
+
+    /// The attempt as the record has it.
+    pub fn attempt(&self, id: &Name) -> Result<Attempt, RuntimeError> {
+        let place = Place::open(&self.store, self.clock)?;
+        known(&place, id)
+    }
+
+    /// Starts the supervisor of an attempt that nobody has claimed: this program again, in a session of its own. When
+    /// two are started at once, one of them claims the attempt and the other ends.
+    fn spawn(&self, attempt: &Name) -> Result<(), RuntimeError> {
+        let log = Folder::of(&self.store, attempt).supervisor_log();
+        let errors = OpenOptions::new().append(true).create(true).open(&log).map_err(file("open", &log))?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(FLAG).arg(&self.store).arg(attempt.as_str()).env_clear().current_dir("/");
+        if let Some(now) = self.clock.variable() {
+            command.env(Clock::VARIABLE, now);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().map_err(file("start", Path::new("/proc/self/exe")))?;
+        let mut said = String::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_string(&mut said).map_err(file("read from", Path::new("the supervisor")))?;
+        }
+        match said.trim() {
+            CLAIMED | TAKEN => Ok(()),
+            other => Err(RuntimeError::Supervisor { attempt: attempt.clone(), why: other.to_string() }),
+        }
+    }
+
+    /// Follows an attempt to its end and gives its run record; `None` when `watch` wants to leave. An attempt that no
+    /// supervisor ever got is given to one; an attempt whose supervisor is gone is closed as lost.
+    pub fn observe(
+        &self,
+        id: &Name,
+        watch: &mut dyn FnMut(Sight<'_>) -> Result<Next, RuntimeError>,
+    ) -> Result<Option<Run>, RuntimeError> {
+        let place = Place::open(&self.store, self.clock)?;
+        let folder = Folder::of(&self.store, id);
+        let mut attempt = known(&place, id)?;
+        if attempt.process.is_none() && !attempt.state.is_terminal() && folder.order().exists() {
+            self.spawn(id)?;
+        }
+        let mut follower = Follower::new(&folder.telemetry());
+        let mut checked = Instant::now();
+        loop {
+            // Looked at first: what comes after it in the telemetry cannot come before it here.
+            let ended = place.ended(&attempt)?;
+            for message in follower.news()? {
+                if watch(Sight::Message(&message))? == Next::Leave {
+                    return Ok(None);
+                }
+            }
+            if ended.is_some() {
+                return Ok(ended);
+            }
+            if watch(Sight::Waiting)? == Next::Leave {
+                return Ok(None);
+            }
+            std::thread::sleep(PERIOD);
+            let finished: Option<Finished> = read_document(&folder.finished())?;
+            if finished.is_some() || checked.elapsed() >= CHECK {
+                checked = Instant::now();
+                attempt = known(&place, id)?;
+                if !attempt.state.is_terminal() && place.close_if_lost(&attempt)?.is_some() {
+                    attempt = known(&place, id)?;
+                }
+            }
+        }
+    }
+
+    /// Asks for an attempt to be stopped. `by` says who or what asks; it stands in the run record.
+    pub fn cancel(&self, id: &Name, by: &str) -> Result<Answer, RuntimeError> {
+        let place = Place::open(&self.store, self.clock)?;
+        let attempt = known(&place, id)?;
+        if attempt.state.is_terminal() {
+            return Ok(Answer::Ended);
+        }
+        let folder = Folder::of(&self.store, id);
+        folder.create()?;
+        let cancel = Cancel { attempt: id.clone(), by: by.into(), at: self.clock.now() };
+        let new = write_once(&folder.cancel(), &cancel)?;
+        if attempt.process.is_none() {
+            place.cancel_unclaimed(&attempt, by)?;
+        }
+        Ok(if new { Answer::Asked } else { Answer::AskedBefore })
+    }
+
+    /// Closes an attempt whose supervisor is gone, and gives the attempt as it is then.
+    pub fn reconcile(&self, id: &Name) -> Result<Attempt, RuntimeError> {
+        let place = Place::open(&self.store, self.clock)?;
+        let attempt = known(&place, id)?;
+        if attempt.state.is_terminal() {
+            return Ok(attempt);
+        }
+        place.close_if_lost(&attempt)?;
+        known(&place, id)
+    }
+}
+
+fn known(place: &Place, id: &Name) -> Result<Attempt, RuntimeError> {
+    let unknown = || RecordError::Unknown { level: xt_core::manifest::event::Level::Attempt, name: id.clone() };
+    Ok(place.record.attempt(id)?.ok_or_else(unknown)?)
+}

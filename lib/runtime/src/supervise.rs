@@ -1,0 +1,228 @@
+//! The supervisor: a process in a session of its own that owns one attempt from claim to end. It is this same program,
+//! started again with a hidden flag; it has one thread, because the sandbox forks.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::unistd::{close, dup2_stdout, setsid};
+use xt_core::field::object;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::{Run, Status};
+use xt_core::name::Name;
+use xt_core::verb::settle::AttemptState;
+use xt_record::{Attempt, Process, RecordError};
+use xt_sandbox::{Limits, Running};
+
+use crate::clock::Clock;
+use crate::conclude::{Findings, Place};
+use crate::ending;
+use crate::error::{RuntimeError, file, system};
+use crate::folder::{Folder, read_document, try_lock, write_document};
+use crate::launch;
+use crate::outcome::Stop;
+use crate::papers::{Cancel, Launched, Order, Started};
+use crate::signals::Signals;
+use crate::unstarted::asked;
+use crate::watch::Watch;
+
+/// The hidden flag that makes a tool a supervisor.
+pub const FLAG: &str = "--supervise";
+/// What a supervisor says when the attempt is its own.
+pub(crate) const CLAIMED: &str = "claimed";
+/// What it says when another has it.
+pub(crate) const TAKEN: &str = "taken";
+
+/// Becomes a supervisor when the command line says so. A tool that starts runs calls this before anything else and
+/// exits with what it gives.
+pub fn supervise_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != FLAG {
+        return None;
+    }
+    let rest: Vec<OsString> = arguments.collect();
+    let [store, attempt] = &rest[..] else { return Some(ExitCode::from(2)) };
+    let Some(attempt) = attempt.to_str().and_then(Name::new) else { return Some(ExitCode::from(2)) };
+    Some(match supervise(Path::new(store), &attempt) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Read by whoever started this, or by nobody; and kept in the log of the run.
+            drop(writeln!(std::io::stdout(), "{error}"));
+            drop(writeln!(std::io::stderr(), "{error}"));
+            ExitCode::from(20)
+        }
+    })
+}
+
+fn supervise(store: &Path, attempt: &Name) -> Result<(), RuntimeError> {
+    close_inherited()?;
+    if let Err(errno) = setsid() {
+        // Only the leader of a group cannot leave it: a supervisor that someone started by hand.
+        drop(writeln!(std::io::stderr(), "setsid: {errno}"));
+    }
+    let signals = Signals::block()?;
+    let begun = Instant::now();
+    let place = Place::open(store, Clock::from_environment())?;
+    let folder = Folder::of(place.store.path(), attempt);
+    let Some(_lock) = try_lock(&folder)? else { return answer(TAKEN) };
+    let Some(attempt) = claim(&place, attempt)? else { return answer(TAKEN) };
+    note_start(&place, &folder, &attempt)?;
+    answer(CLAIMED)?;
+    Supervisor { place, folder, signals, begun }.work(&attempt).map(drop)
+}
+
+/// Takes the attempt; `None` when another process has it or it has ended.
+fn claim(place: &Place, attempt: &Name) -> Result<Option<Attempt>, RuntimeError> {
+    let me = Process::own().map_err(file("read", Path::new("/proc/self/stat")))?;
+    match place.record.claim(attempt, &me, place.clock.now()) {
+        Ok(attempt) => Ok(Some(attempt)),
+        Err(RecordError::Claimed { .. } | RecordError::Illegal { .. } | RecordError::Settled { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn note_start(place: &Place, folder: &Folder, attempt: &Attempt) -> Result<(), RuntimeError> {
+    let Some(process) = &attempt.process else { return Ok(()) };
+    let started = Started {
+        attempt: attempt.id.clone(),
+        pid: process.pid.into(),
+        start_time: process.start_time,
+        boot_id: process.boot_id.clone(),
+        at: place.clock.now(),
+    };
+    write_document(&folder.started(), &started)
+}
+
+/// Closes every descriptor but the first three: whatever the caller left open is none of a run's business.
+fn close_inherited() -> Result<(), RuntimeError> {
+    let path = PathBuf::from("/proc/self/fd");
+    let entries = std::fs::read_dir(&path).map_err(file("read", &path))?;
+    let numbers: Vec<RawFd> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2)
+        .collect();
+    for number in numbers {
+        match close(number) {
+            // EBADF: the descriptor of the listing itself, closed already.
+            Ok(()) | Err(Errno::EBADF) => {}
+            Err(errno) => return Err(system("close")(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Tells whoever started this process, and lets go of it: it may be gone, and it may wait for the end of this pipe.
+fn answer(word: &str) -> Result<(), RuntimeError> {
+    drop(writeln!(std::io::stdout(), "{word}"));
+    let null = Path::new("/dev/null");
+    let nowhere = std::fs::OpenOptions::new().write(true).open(null).map_err(file("open", null))?;
+    dup2_stdout(&nowhere).map_err(system("dup2"))
+}
+
+/// One attempt and everything its supervisor works with.
+pub(crate) struct Supervisor {
+    pub(crate) place: Place,
+    pub(crate) folder: Folder,
+    pub(crate) signals: Signals,
+    pub(crate) begun: Instant,
+}
+
+impl Supervisor {
+    /// Runs the attempt to its end and closes it. Whatever fails on the way becomes the cause of its end.
+    fn work(&self, attempt: &Attempt) -> Result<Run, RuntimeError> {
+        let plan = self.place.plan(attempt)?;
+        let order: Option<Order> = read_document(&self.folder.order())?;
+        let (mode, planned) = asked(&plan, order.as_ref());
+        let mut findings = self.place.nothing(&plan, attempt.plan, mode, planned);
+        match &order {
+            Some(order) => self.run(attempt, &plan, order, &mut findings),
+            None => findings.cause = "there is no order that says which worker to start".into(),
+        }
+        let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        findings.observed.wall_nanoseconds = Some(passed);
+        self.place.conclude(attempt, &plan, findings)
+    }
+
+    fn run(&self, attempt: &Attempt, plan: &Plan, order: &Order, findings: &mut Findings) {
+        match self.cancel_asked() {
+            Ok(None) => {}
+            Ok(Some(cancel)) => {
+                findings.status = Status::Cancelled;
+                findings.cause = format!("cancelled before it started: {}", cancel.by);
+                return;
+            }
+            Err(error) => {
+                findings.cause = error.to_string();
+                return;
+            }
+        }
+        match launch::launch(self, plan, order, findings) {
+            Err(error) => findings.cause = format!("the worker did not start: {error}"),
+            Ok(launch) => {
+                let due = findings.progress.planned;
+                let watch = Watch::new(self, plan, attempt.plan, due, launch.pipes);
+                self.attend(attempt, (launch.running, launch.limits), watch, findings);
+            }
+        }
+    }
+
+    /// Stays with a worker until it has ended, and enters what was seen.
+    fn attend(
+        &self,
+        attempt: &Attempt,
+        (running, limits): (Running, Limits),
+        watch: Result<Watch<'_>, RuntimeError>,
+        findings: &mut Findings,
+    ) {
+        let noted = self.note_launch(attempt, findings);
+        let mut watch = match watch {
+            Ok(watch) => watch,
+            Err(error) => {
+                // Dropped, it takes the worker with it.
+                drop(running);
+                findings.status = Status::Failed;
+                findings.cause = format!("the supervisor could not go on: {error}");
+                return;
+            }
+        };
+        if let Err(error) = noted {
+            watch.give_up(&running, Stop::Supervisor(error.to_string()));
+        }
+        watch.follow(&running);
+        ending::enter(watch, running, &self.folder.outputs(), &limits, findings);
+    }
+
+    fn note_launch(&self, attempt: &Attempt, findings: &Findings) -> Result<(), RuntimeError> {
+        if let (Some(stack), Some(custody)) = (&findings.stack, &findings.custody) {
+            let launched = Launched {
+                attempt: attempt.id.clone(),
+                stack: stack.clone(),
+                custody: custody.clone(),
+                environment: findings.environment.clone(),
+            };
+            write_document(&self.folder.launched(), &launched)?;
+        }
+        let now = self.place.clock.now();
+        self.place.record.transition(&attempt.id, AttemptState::Running, now, &object([]))?;
+        Ok(())
+    }
+
+    /// The request to stop this run, if one came: a file, or a signal to this process, which then becomes a file.
+    pub(crate) fn cancel_asked(&self) -> Result<Option<Cancel>, RuntimeError> {
+        if let Some(signal) = self.signals.take()? {
+            self.note_signal(signal.as_str())?;
+        }
+        read_document(&self.folder.cancel())
+    }
+
+    fn note_signal(&self, signal: &str) -> Result<(), RuntimeError> {
+        let name = self.folder.root().file_name().and_then(|name| name.to_str()).and_then(Name::new);
+        let Some(attempt) = name else { return Ok(()) };
+        let cancel = Cancel { attempt, by: format!("{signal} to the supervisor"), at: self.place.clock.now() };
+        crate::folder::write_once(&self.folder.cancel(), &cancel).map(drop)
+    }
+}

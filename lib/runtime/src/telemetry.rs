@@ -1,0 +1,130 @@
+//! The telemetry file of a run: every message of the worker, one canonical line each, appended and flushed as it comes.
+//! A crash can leave half a line at its end; only whole lines count.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xt_core::canonical;
+use xt_core::fault::Faults;
+use xt_core::field::Field;
+use xt_core::manifest::job::Message;
+
+use crate::error::{RuntimeError, file};
+use crate::lines::Lines;
+
+/// Lines reach the disk at the latest this long after they came.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// The message in `line`.
+pub fn message(line: &[u8]) -> Result<Message, String> {
+    let value = canonical::parse(line).map_err(|error| error.to_string())?;
+    let mut faults = Faults::new();
+    match Message::read(&value, "", &mut faults) {
+        Some(message) if faults.is_empty() => Ok(message),
+        _ => Err(faults.to_string()),
+    }
+}
+
+/// Writes the telemetry file.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    path: PathBuf,
+    file: File,
+    settled: Instant,
+}
+
+impl Writer {
+    /// Begins a new file.
+    pub(crate) fn create(path: &Path) -> Result<Self, RuntimeError> {
+        let file = File::create(path).map_err(file("create", path))?;
+        Ok(Self { path: path.into(), file, settled: Instant::now() })
+    }
+
+    /// Appends a message.
+    pub(crate) fn append(&mut self, message: &Message) -> Result<(), RuntimeError> {
+        let line = message.write().canonical() + "\n";
+        self.file.write_all(line.as_bytes()).map_err(file("write", &self.path))?;
+        if self.settled.elapsed() >= SETTLE { self.settle() } else { Ok(()) }
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn settle(&mut self) -> Result<(), RuntimeError> {
+        self.settled = Instant::now();
+        self.file.sync_data().map_err(file("flush", &self.path))
+    }
+}
+
+/// Follows a telemetry file that another process writes.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    file: Option<File>,
+    lines: Lines,
+}
+
+impl Follower {
+    /// Follows the file at `path` from its beginning; it need not be there yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.into(), file: None, lines: Lines::default() }
+    }
+
+    /// The messages that came since the last call.
+    pub fn news(&mut self) -> Result<Vec<Message>, RuntimeError> {
+        let failed = |path: &Path| file("read", path);
+        if self.file.is_none() {
+            match OpenOptions::new().read(true).open(&self.path) {
+                Ok(opened) => self.file = Some(opened),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(failed(&self.path)(error)),
+            }
+        }
+        let mut bytes = Vec::new();
+        if let Some(file) = &mut self.file {
+            file.read_to_end(&mut bytes).map_err(failed(&self.path))?;
+        }
+        let damaged = |why: String| RuntimeError::Damaged {
+            path: self.path.clone(),
+            faults: Faults::one("", "telemetry.line", why),
+        };
+        let lines = self.lines.push(&bytes).map_err(|error| damaged(error.to_string()))?;
+        lines.iter().map(|line| message(line).map_err(damaged)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(step: u64) -> Message {
+        Message::Held { step, reason: "loss".into() }
+    }
+
+    #[test]
+    fn a_follower_sees_whole_lines_only_and_each_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("telemetry.jsonl");
+        let mut follower = Follower::new(&path);
+        assert_eq!(follower.news().unwrap(), []);
+        let mut writer = Writer::create(&path).unwrap();
+        writer.append(&held(1)).unwrap();
+        writer.append(&held(2)).unwrap();
+        assert_eq!(follower.news().unwrap(), [held(1), held(2)]);
+        let line = held(3).write().canonical();
+        let (first, second) = line.split_at(9);
+        writer.file.write_all(first.as_bytes()).unwrap();
+        assert_eq!(follower.news().unwrap(), [], "a torn tail is no line");
+        writer.file.write_all(second.as_bytes()).unwrap();
+        writer.file.write_all(b"\n").unwrap();
+        assert_eq!(follower.news().unwrap(), [held(3)]);
+        assert_eq!(follower.news().unwrap(), []);
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_is_refused() {
+        for text in ["", "{}", "{\"kind\":\"step\"}", "{\"kind\":\"held\",\"reason\":\"\",\"step\":1} x"] {
+            assert!(message(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

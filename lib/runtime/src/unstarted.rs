@@ -1,0 +1,135 @@
+//! Closing a run that no worker ran, or whose end nobody saw.
+
+use xt_core::digest::Digest;
+use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
+use xt_record::{Attempt, Liveness, Process};
+
+use crate::conclude::{Dropped, Findings, Place};
+use crate::error::RuntimeError;
+use crate::folder::{Folder, read_document, try_lock};
+use crate::ledger::Ledger;
+use crate::papers::{Launched, Order, Started};
+use crate::telemetry::Follower;
+
+/// Nothing was observed.
+pub(crate) const UNOBSERVED: Observed = Observed {
+    wall_nanoseconds: None,
+    cpu_nanoseconds: None,
+    peak_memory_bytes: None,
+    survivors_killed: None,
+    out_of_memory_kills: None,
+    process_limit_hits: None,
+    denied_calls: None,
+};
+
+/// Nobody saw an exit.
+pub(crate) const NO_EXIT: ProcessExit = ProcessExit { code: None, signal: None };
+
+impl Place {
+    /// Findings of a run that no worker ran.
+    pub(crate) fn nothing(&self, plan: &Plan, id: Digest, mode: Mode, planned: u64) -> Findings {
+        Findings {
+            mode,
+            status: Status::NotStarted,
+            cause: String::new(),
+            exit: NO_EXIT,
+            progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false },
+            chain: id,
+            stack: None,
+            custody: None,
+            environment: plan.environment.clone(),
+            observed: UNOBSERVED,
+            dropped: Dropped::default(),
+            started: self.clock.now(),
+        }
+    }
+
+    /// The plan of an attempt.
+    pub(crate) fn plan(&self, attempt: &Attempt) -> Result<Plan, RuntimeError> {
+        Ok(self.store.manifest(attempt.plan)?)
+    }
+
+    /// The run record of an attempt that has ended; `None` when it has not.
+    pub(crate) fn ended(&self, attempt: &Attempt) -> Result<Option<Run>, RuntimeError> {
+        use xt_core::verb::settle::Machine as _;
+        match attempt.run_record {
+            Some(id) => Ok(Some(self.store.manifest(id)?)),
+            None if attempt.state.is_terminal() => Err(RuntimeError::NoRun(attempt.id.clone())),
+            None => Ok(None),
+        }
+    }
+
+    /// Cancels an attempt that no supervisor has claimed, by claiming it here; `None` when another claimed it first.
+    pub(crate) fn cancel_unclaimed(&self, attempt: &Attempt, by: &str) -> Result<Option<Run>, RuntimeError> {
+        let folder = Folder::of(self.store.path(), &attempt.id);
+        folder.create()?;
+        let Some(_lock) = try_lock(&folder)? else { return Ok(None) };
+        let me = Process::own().map_err(crate::error::file("read", std::path::Path::new("/proc/self/stat")))?;
+        match self.record.claim(&attempt.id, &me, self.clock.now()) {
+            Err(xt_record::RecordError::Claimed { .. }) => return Ok(None),
+            claimed => claimed?,
+        };
+        let plan = self.plan(attempt)?;
+        let order: Option<Order> = read_document(&folder.order())?;
+        let (mode, planned) = asked(&plan, order.as_ref());
+        let mut findings = self.nothing(&plan, attempt.plan, mode, planned);
+        findings.status = Status::Cancelled;
+        findings.cause = format!("cancelled before it started: {by}");
+        self.conclude(attempt, &plan, findings).map(Some)
+    }
+
+    /// Closes an attempt as lost when its supervisor is gone; `None` when it is not, or another process is closing it.
+    ///
+    /// Gone means both: the process that claimed it does not run, and nobody holds the lock that a supervisor and the
+    /// processes it forked hold as long as they live. Either alone can mislead.
+    pub(crate) fn close_if_lost(&self, attempt: &Attempt) -> Result<Option<Run>, RuntimeError> {
+        let Some(process) = &attempt.process else { return Ok(None) };
+        if process.liveness() == Liveness::Alive {
+            return Ok(None);
+        }
+        let folder = Folder::of(self.store.path(), &attempt.id);
+        folder.create()?;
+        let Some(_lock) = try_lock(&folder)? else { return Ok(None) };
+        let known = self.record.attempt(&attempt.id)?;
+        if let Some(run) = known.as_ref().map(|known| self.ended(known)).transpose()?.flatten() {
+            return Ok(Some(run));
+        }
+        let plan = self.plan(attempt)?;
+        let findings = self.lost(attempt, &plan, &folder, process)?;
+        self.conclude(attempt, &plan, findings).map(Some)
+    }
+
+    fn lost(&self, attempt: &Attempt, plan: &Plan, folder: &Folder, by: &Process) -> Result<Findings, RuntimeError> {
+        let order: Option<Order> = read_document(&folder.order())?;
+        let started: Option<Started> = read_document(&folder.started())?;
+        let launched: Option<Launched> = read_document(&folder.launched())?;
+        let (mode, planned) = asked(plan, order.as_ref());
+        let mut ledger = Ledger::new(plan, attempt.plan, planned);
+        let messages = Follower::new(&folder.telemetry()).news()?;
+        // What was written was accepted then; the first line that is not ends what can be trusted.
+        drop(messages.iter().try_for_each(|message| ledger.enter(message)));
+        let mut findings = self.nothing(plan, attempt.plan, mode, planned);
+        findings.status = Status::Lost;
+        findings.cause = format!("its supervisor, {by}, was gone, and nobody saw how the run ended");
+        findings.progress = ledger.progress();
+        findings.chain = ledger.chain();
+        if let Some(started) = started {
+            findings.started = started.at;
+        }
+        if let Some(launched) = launched {
+            findings.custody = Some(launched.custody);
+            findings.environment = launched.environment;
+            findings.stack = Some(launched.stack);
+        }
+        if let (Some(stack), Some(reported)) = (&mut findings.stack, ledger.reported()) {
+            stack.reported = Some(reported.clone());
+        }
+        Ok(findings)
+    }
+}
+
+/// What an order asks for; the whole plan when there is none.
+pub(crate) fn asked(plan: &Plan, order: Option<&Order>) -> (Mode, u64) {
+    order.map_or((plan.mode, plan.work.steps), |order| (order.mode, order.to_step.unwrap_or(plan.work.steps)))
+}

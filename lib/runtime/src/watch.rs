@@ -1,0 +1,230 @@
+//! Watching a worker from its start to its end: telemetry, output streams, budget, and requests to stop.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use xt_core::digest::Digest;
+use xt_core::manifest::plan::Plan;
+use xt_sandbox::Running;
+
+use crate::capture::Capture;
+use crate::error::{RuntimeError, system};
+use crate::ledger::{Disagreement, End, Ledger};
+use crate::lines::Lines;
+use crate::outcome::Stop;
+use crate::signals::Signals;
+use crate::stream::Stream;
+use crate::supervise::Supervisor;
+use crate::telemetry::{self, Writer};
+
+/// How long a worker that was told to stop may take before it is killed.
+pub const GRACE: Duration = Duration::from_secs(3);
+/// How often the supervisor looks for a request to stop, in milliseconds.
+const PERIOD: u16 = 100;
+
+/// A worker being watched, and everything seen of it.
+pub(crate) struct Watch<'a> {
+    supervisor: &'a Supervisor,
+    deadline: (Instant, u64),
+    /// What it said.
+    pub(crate) ledger: Ledger,
+    /// What in that cannot be true.
+    pub(crate) disagreement: Option<Disagreement>,
+    /// Whether it was stopped, and why.
+    pub(crate) stop: Option<Stop>,
+    /// Who asked for cancellation.
+    pub(crate) cancel: Option<String>,
+    told: Option<Instant>,
+    telemetry: Stream,
+    lines: Lines,
+    count: u64,
+    writer: Writer,
+    stdout: (Stream, Capture),
+    stderr: (Stream, Capture),
+}
+
+/// The pipes of a worker.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    pub(crate) telemetry: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+impl<'a> Watch<'a> {
+    /// Prepares to watch a worker that runs `plan` for `planned` steps.
+    pub(crate) fn new(
+        supervisor: &'a Supervisor,
+        plan: &Plan,
+        id: Digest,
+        planned: u64,
+        pipes: Pipes,
+    ) -> Result<Self, RuntimeError> {
+        let folder = &supervisor.folder;
+        let resources = &plan.intent.resources;
+        let cap = resources.log_bytes;
+        Ok(Self {
+            supervisor,
+            deadline: (Instant::now() + Duration::from_secs(resources.duration_seconds), resources.duration_seconds),
+            ledger: Ledger::new(plan, id, planned),
+            disagreement: None,
+            stop: None,
+            cancel: None,
+            told: None,
+            telemetry: Stream::new(pipes.telemetry)?,
+            lines: Lines::default(),
+            count: 0,
+            writer: Writer::create(&folder.telemetry())?,
+            stdout: (Stream::new(pipes.stdout)?, Capture::create(&folder.stdout(), cap)?),
+            stderr: (Stream::new(pipes.stderr)?, Capture::create(&folder.stderr(), cap)?),
+        })
+    }
+
+    /// Watches until the worker's process has ended.
+    pub(crate) fn follow(&mut self, running: &Running) {
+        loop {
+            let turn = self.turn(running);
+            match turn {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => self.give_up(running, Stop::Supervisor(error.to_string())),
+            }
+        }
+    }
+
+    /// Reads what is left in the pipes, once every process of the run has ended.
+    pub(crate) fn drain(&mut self) -> Result<(), RuntimeError> {
+        while self.read()? {}
+        self.writer.settle()
+    }
+
+    /// Bytes of a last line that never became whole.
+    pub(crate) fn torn(&self) -> usize {
+        self.lines.torn()
+    }
+
+    /// Bytes of standard output and standard error beyond the cap.
+    pub(crate) fn dropped(&self) -> (u64, u64) {
+        (self.stdout.1.dropped(), self.stderr.1.dropped())
+    }
+
+    /// One turn; says whether the worker's process has ended.
+    fn turn(&mut self, running: &Running) -> Result<bool, RuntimeError> {
+        let streams = [&self.telemetry, &self.stdout.0, &self.stderr.0];
+        let ended = wait_for(&streams, running, &self.supervisor.signals)?;
+        self.read()?;
+        self.consider_cancel(running)?;
+        self.consider_time(running);
+        Ok(ended)
+    }
+
+    /// Reads some of each pipe; says whether there was anything.
+    fn read(&mut self) -> Result<bool, RuntimeError> {
+        let mut any = false;
+        for (stream, capture) in [&mut self.stdout, &mut self.stderr] {
+            let bytes = stream.take();
+            any |= !bytes.is_empty();
+            capture.push(&bytes)?;
+        }
+        let bytes = self.telemetry.take();
+        any |= !bytes.is_empty();
+        self.hear(&bytes)?;
+        Ok(any)
+    }
+
+    /// Takes in telemetry. After the first thing that cannot be true nothing more is believed.
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), RuntimeError> {
+        if self.disagreement.is_some() {
+            return Ok(());
+        }
+        let lines = match self.lines.push(bytes) {
+            Ok(lines) => lines,
+            Err(error) => {
+                self.disagreement = Some(Disagreement::NoMessage { line: self.count + 1, why: error.to_string() });
+                return Ok(());
+            }
+        };
+        for line in lines {
+            self.count += 1;
+            if let Err(disagreement) = self.enter(&line)? {
+                self.disagreement = Some(disagreement);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, line: &[u8]) -> Result<Result<(), Disagreement>, RuntimeError> {
+        let message = match telemetry::message(line) {
+            Ok(message) => message,
+            Err(why) => return Ok(Err(Disagreement::NoMessage { line: self.count, why })),
+        };
+        if let Err(disagreement) = self.ledger.enter(&message) {
+            return Ok(Err(disagreement));
+        }
+        self.writer.append(&message).map(Ok)
+    }
+
+    fn consider_cancel(&mut self, running: &Running) -> Result<(), RuntimeError> {
+        if self.disagreement.is_some() {
+            self.give_up(running, Stop::Telemetry);
+        }
+        if self.cancel.is_none()
+            && let Some(cancel) = self.supervisor.cancel_asked()?
+        {
+            self.cancel = Some(cancel.by);
+            self.tell(running, Stop::Cancel);
+        }
+        Ok(())
+    }
+
+    fn consider_time(&mut self, running: &Running) {
+        let (deadline, seconds) = self.deadline;
+        if Instant::now() >= deadline {
+            self.tell(running, Stop::Time(seconds));
+        }
+        if self.told.is_some_and(|told| told.elapsed() >= GRACE) {
+            kill(running, Signal::SIGKILL);
+        }
+    }
+
+    /// Tells the worker to stop; the first reason is the one that counts.
+    fn tell(&mut self, running: &Running, why: Stop) {
+        if self.stop.is_some() {
+            return;
+        }
+        // A worker that has reported completion only has to exit: it gets the grace time for that, undisturbed, since
+        // an end that was reached beats a wish to stop (X90).
+        let done = matches!(self.ledger.end(), Some(End::Completed { .. }));
+        if !(done && why == Stop::Cancel) {
+            kill(running, Signal::SIGTERM);
+        }
+        self.stop = Some(why);
+        self.told = Some(Instant::now());
+    }
+
+    /// Kills the worker: what it would still do is of no use.
+    pub(crate) fn give_up(&mut self, running: &Running, why: Stop) {
+        self.stop.get_or_insert(why);
+        kill(running, Signal::SIGKILL);
+    }
+}
+
+/// Waits until there is something to do, at most [`PERIOD`]; says whether the worker's process has ended.
+pub(crate) fn wait_for(streams: &[&Stream], running: &Running, signals: &Signals) -> Result<bool, RuntimeError> {
+    let mut waiting = vec![PollFd::new(running.over(), PollFlags::POLLIN)];
+    waiting.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+    waiting.extend(streams.iter().filter_map(|s| s.waiting()).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+    match poll(&mut waiting, PollTimeout::from(PERIOD)) {
+        Ok(_) | Err(Errno::EINTR) => Ok(waiting[0].any().unwrap_or(false)),
+        Err(errno) => Err(system("poll")(errno)),
+    }
+}
+
+/// A worker that has ended cannot be signalled, which is what was wanted.
+fn kill(running: &Running, signal: Signal) {
+    drop(running.signal(signal));
+}

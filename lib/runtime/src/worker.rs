@@ -1,0 +1,168 @@
+//! Which program trains, what it loads, and on which processor: the identity of the execution stack (T77).
+
+use std::collections::BTreeMap;
+use std::env::consts::{ARCH, OS};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xt_core::digest::{Digest, Hasher};
+use xt_core::manifest::run::{Library, Stack};
+
+use crate::elf;
+use crate::error::{RuntimeError, file};
+
+/// The variable that names the worker.
+pub const VARIABLE: &str = "XT_TRAIN";
+
+/// A worker and everything it loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// The program.
+    pub program: PathBuf,
+    /// Every library it loads and the loader itself, by the path that it loads them from.
+    pub libraries: Vec<PathBuf>,
+    /// SHA-256 of each of them.
+    pub digests: BTreeMap<PathBuf, Digest>,
+}
+
+/// The worker named by `flag` or by `XT_TRAIN`; else `xt-train` beside this program or in `../libexec/xt`.
+pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
+    let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+    if let Some(path) = named {
+        return std::path::absolute(&path).map_err(file("find", &path));
+    }
+    let own = std::env::current_exe().map_err(file("find", Path::new("/proc/self/exe")))?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = vec![folder.join("xt-train"), folder.join("../libexec/xt/xt-train")];
+    match places.iter().find(|path| path.is_file()) {
+        Some(path) => fs::canonicalize(path).map_err(file("find", path)),
+        None => Err(RuntimeError::NoWorker(places)),
+    }
+}
+
+impl Worker {
+    /// The worker at `program` with its libraries, as its own loader finds them under `library_path`.
+    pub fn inspect(program: &Path, library_path: Option<&str>) -> Result<Self, RuntimeError> {
+        let unusable = |why: String| RuntimeError::Worker { path: program.into(), why };
+        let Some(loader) = elf::loader(program).map_err(|error| unusable(error.to_string()))? else {
+            return Self::hashed(program, Vec::new());
+        };
+        let mut command = Command::new(&loader);
+        command.arg("--list").arg(program).env_clear();
+        if let Some(path) = library_path {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        let output = command.output().map_err(file("run", &loader))?;
+        if !output.status.success() {
+            return Err(unusable(String::from_utf8_lossy(&output.stderr).trim().to_string()));
+        }
+        let mut libraries = listed(&String::from_utf8_lossy(&output.stdout)).map_err(unusable)?;
+        libraries.push(loader);
+        libraries.sort();
+        libraries.dedup();
+        Self::hashed(program, libraries)
+    }
+
+    fn hashed(program: &Path, libraries: Vec<PathBuf>) -> Result<Self, RuntimeError> {
+        let files = libraries.iter().map(PathBuf::as_path).chain([program]);
+        let digests = files.map(|path| Ok((path.to_path_buf(), digest_of(path)?)));
+        let digests = digests.collect::<Result<_, RuntimeError>>()?;
+        Ok(Self { program: program.into(), libraries, digests })
+    }
+
+    /// The stack that this worker makes with this machine.
+    pub fn stack(&self) -> Stack {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let library = |(path, digest): (&PathBuf, &Digest)| Library { name: name(path), digest: *digest };
+        let mut libraries: Vec<_> =
+            self.digests.iter().filter(|(path, _)| **path != self.program).map(library).collect();
+        libraries.sort_by(|a, b| (&a.name, a.digest).cmp(&(&b.name, b.digest)));
+        libraries.dedup();
+        let (processor, features) = processor();
+        Stack {
+            worker: self.digests[&self.program],
+            reported: None,
+            libraries,
+            processor,
+            processor_features: Digest::of(features.as_bytes()),
+            system: format!("{OS} {ARCH}"),
+        }
+    }
+}
+
+/// The paths in what `ld.so --list` prints: `name => path (address)` or `path (address)`. The virtual library of the
+/// kernel has no path.
+fn listed(text: &str) -> Result<Vec<PathBuf>, String> {
+    let mut paths = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let target = line.split_once(" => ").map_or(line, |(_, target)| target);
+        if target.starts_with("not found") {
+            return Err(format!("a library is missing: {line}"));
+        }
+        let path = target.rsplit_once(" (").map_or(target, |(path, _)| path);
+        if path.starts_with('/') {
+            paths.push(PathBuf::from(path));
+        }
+    }
+    Ok(paths)
+}
+
+/// Model and sorted features of the first processor.
+fn processor() -> (String, String) {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |keys: [&str; 2]| {
+        let line = text.lines().find(|line| keys.iter().any(|key| line.starts_with(key)));
+        line.and_then(|line| line.split_once(':')).map_or(String::new(), |(_, value)| value.trim().to_string())
+    };
+    let mut features: Vec<String> = value(["flags", "Features"]).split_whitespace().map(String::from).collect();
+    features.sort_unstable();
+    (value(["model name", "CPU part"]), features.join(" "))
+}
+
+/// SHA-256 of the file at `path`.
+pub(crate) fn digest_of(path: &Path) -> Result<Digest, RuntimeError> {
+    let mut source = File::open(path).map_err(file("open", path))?;
+    let mut hasher = Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = source.read(&mut buffer).map_err(file("read", path))?;
+        if count == 0 {
+            return Ok(hasher.finish());
+        }
+        hasher.update(&buffer[..count]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named() {
+        let text = "\tlinux-vdso.so.1 (0x7ff)\n\tlibx.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n";
+        assert_eq!(listed(text), Err("a library is missing: libx.so.1 => not found".into()));
+        let text = "\tlinux-vdso.so.1 (0x7ff)\n\tlibc.so.6 => /a b/libc.so.6 (0x7f)\n\t/lib64/ld.so.2 (0x1)\n";
+        assert_eq!(listed(text), Ok(vec!["/a b/libc.so.6".into(), "/lib64/ld.so.2".into()]));
+    }
+
+    #[test]
+    fn the_libraries_of_a_real_program_are_found_and_hashed() {
+        let worker = Worker::inspect(&std::env::current_exe().unwrap(), None).unwrap();
+        assert!(worker.libraries.iter().any(|path| path.ends_with("libc.so.6")), "{:?}", worker.libraries);
+        let stack = worker.stack();
+        assert_eq!(stack.libraries.len(), worker.libraries.len());
+        assert!(!stack.processor.is_empty());
+        assert_eq!(stack.worker, digest_of(&std::env::current_exe().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert!(Worker::inspect(&script, None).is_err());
+        assert!(Worker::inspect(&folder.path().join("none"), None).is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! A stand-in for `xt-train` in tests: speaks its protocol (a job on descriptor 3, messages on descriptor 4, inputs and
+//! outputs in folders), computes nothing, and misbehaves on request. What it is to do stands in the plan's
+//! `intent.purpose`, as words: `exit-early 3`, `hang-ignoring 2`, … ; anything else is done properly.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio, exit};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal, raise};
+use xt_core::canonical;
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::{Field, Manifest as _};
+use xt_core::manifest::job::{Job, Message};
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::trace::{Stage, StageName, Step};
+use xt_core::number::{Bits32, Finite};
+use xt_core::order::Shape;
+use xt_core::verb::chain;
+
+fn main() -> ExitCode {
+    // Grandchildren of `children` and `daemon`.
+    match std::env::args().nth(1).as_deref() {
+        Some("--sleep") => std::thread::sleep(Duration::from_mins(5)),
+        Some("--end") => return ExitCode::SUCCESS,
+        _ => {}
+    }
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("stand-in: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work() -> Result<(), Error> {
+    let mut text = Vec::new();
+    File::from(xt_sandbox::inherited(3)?).read_to_end(&mut text)?;
+    let job = canonical::parse(&text).map_err(Error::other)?;
+    let mut faults = Faults::new();
+    let mut voice = Voice(xt_sandbox::inherited(4)?.into());
+    match Job::read(&job, "", &mut faults) {
+        Some(Job::Train { plan, to_step }) => train(&plan, to_step, &mut voice),
+        Some(Job::Sample { prompt, tokens, seed, weights, .. }) => sample(&prompt, tokens, seed, weights, &mut voice),
+        None => Err(Error::other(faults)),
+    }
+}
+
+/// Descriptor 4.
+struct Voice(File);
+
+impl Voice {
+    fn say(&mut self, message: &Message) -> Result<(), Error> {
+        self.0.write_all((message.write().canonical() + "\n").as_bytes())
+    }
+}
+
+fn folder(variable: &str) -> Result<PathBuf, Error> {
+    std::env::var_os(variable).map(PathBuf::from).ok_or_else(|| Error::other(format!("{variable} is not set")))
+}
+
+fn sample(prompt: &str, tokens: u64, seed: u64, weights: Digest, voice: &mut Voice) -> Result<(), Error> {
+    let model = fs::read(folder("XT_INPUTS")?.join(weights.hex()))?;
+    if Digest::of(&model) != weights {
+        return Err(Error::other("the weights are not those of the job"));
+    }
+    voice.say(&ready(0, 1))?;
+    println!("{prompt}");
+    for token in 0..tokens {
+        voice.say(&Message::Text { text: format!(" {}", (seed + token) % 7) })?;
+    }
+    voice.say(&Message::Completed { steps: 0, outputs: Vec::new() })
+}
+
+fn ready(samples_per_epoch: u64, threads: u64) -> Message {
+    Message::Ready {
+        version: "stand-in".into(),
+        samples_per_epoch,
+        parameters: 1,
+        cpu_capability: "DEFAULT".into(),
+        threads,
+    }
+}
+
+fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Error> {
+    let purpose = plan.intent.purpose.clone();
+    let (behaviour, argument) = purpose.split_once(' ').unwrap_or((&purpose, "0"));
+    let argument: u64 = argument.parse().unwrap_or(0);
+    let at = |name: &str, step: u64| behaviour == name && argument == step;
+    let outputs = folder("XT_OUTPUTS")?;
+    for input in &plan.inputs {
+        if Digest::of(&fs::read(folder("XT_INPUTS")?.join(input.digest.hex()))?) != input.digest {
+            return Err(Error::other("an input is not what the plan says"));
+        }
+    }
+    match behaviour {
+        "hang-ignoring" => SigSet::all().thread_block()?,
+        "crash-when-told" => crash_when_told()?,
+        _ => {}
+    }
+    // Counts the starts of this attempt: two workers in one folder would give 2.
+    OpenOptions::new().append(true).create(true).open(outputs.join("starts"))?.write_all(b"1")?;
+    println!("stand-in: {} steps", plan.work.steps);
+    voice.say(&ready(plan.work.samples_per_epoch, plan.candidate.execution.threads))?;
+    let last = to_step.unwrap_or(plan.work.steps);
+    let shape = chain::shape(plan).ok_or_else(|| Error::other("the plan makes no run"))?;
+    let (mut chain, mut lines) = (plan.id(), String::new());
+    for step in 1..=last {
+        if at("held", step) {
+            voice.say(&Message::Held { step, reason: "the loss is not finite".into() })?;
+            exit(3);
+        }
+        let before = chain;
+        let mut line = line(plan.seed, step, &shape).chain_to(before);
+        if behaviour == "skip-updates" {
+            line.skipped = true;
+            line = line.chain_to(before);
+        }
+        chain = line.chain;
+        if at("break-chain", step) {
+            line.learning_rate = finite(0.5);
+        }
+        lines += &(line.write().canonical() + "\n");
+        if !at("leave-out", step) {
+            voice.say(&Message::Step { line: Box::new(line), nanoseconds: 1000 })?;
+        }
+        misbehave(behaviour, argument, step)?;
+    }
+    fs::write(outputs.join("model.safetensors"), format!("seed {} steps {last}", plan.seed))?;
+    fs::write(outputs.join("config.json"), "{}")?;
+    fs::create_dir(outputs.join("trace"))?;
+    if behaviour == "other-trace" {
+        lines.push('\n');
+    }
+    fs::write(outputs.join("trace/steps.jsonl"), lines)?;
+    let names = ["config.json", "model.safetensors", "starts", "trace/steps.jsonl"];
+    finish(behaviour, argument, &outputs)?;
+    let done = Message::Completed { steps: last, outputs: names.iter().map(ToString::to_string).collect() };
+    if behaviour == "cut-report" {
+        let text = done.write().canonical();
+        return voice.0.write_all(&text.as_bytes()[..text.len() / 2]);
+    }
+    voice.say(&done)?;
+    match behaviour {
+        "abort-after-report" => raise(Signal::SIGABRT)?,
+        "kill-after-report" => raise(Signal::SIGKILL)?,
+        "exit-after-report" => exit(i32::try_from(argument).unwrap_or(1)),
+        "linger-after-report" => std::thread::sleep(Duration::from_secs(argument)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Breaks down as soon as someone asks it to stop.
+fn crash_when_told() -> Result<(), Error> {
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    term.thread_block()?;
+    std::thread::spawn(move || {
+        while term.wait().is_err() {}
+        raise(Signal::SIGABRT).is_ok()
+    });
+    Ok(())
+}
+
+/// What goes wrong after a step.
+fn misbehave(behaviour: &str, argument: u64, step: u64) -> Result<(), Error> {
+    match behaviour {
+        "slow" | "crash-when-told" => std::thread::sleep(Duration::from_millis(argument)),
+        "exit-early" if step == argument => exit(0),
+        "crash" if step == argument => raise(Signal::SIGABRT)?,
+        "hang" | "hang-ignoring" if step == argument => std::thread::sleep(Duration::from_mins(5)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What goes wrong after the last step, before completion is reported.
+fn finish(behaviour: &str, argument: u64, outputs: &std::path::Path) -> Result<(), Error> {
+    let own = || std::env::current_exe().map(Command::new);
+    match behaviour {
+        "odd-name" => fs::write(outputs.join("line\nfeed"), "x")?,
+        "flood" => flood(argument)?,
+        "daemon" => {
+            // The shell-less double fork: a child that leaves a child behind and ends.
+            let mut child = own()?;
+            child.arg("--sleep").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            drop(child.spawn()?);
+        }
+        "children" => {
+            for _ in 0..argument {
+                own()?.arg("--end").spawn()?.wait()?;
+            }
+        }
+        "memory" => drop(std::hint::black_box(vec![1u8; usize::try_from(argument).unwrap_or(0)])),
+        "disk" => fs::write(outputs.join("big"), vec![1u8; usize::try_from(argument).unwrap_or(0)])?,
+        "unreported-output" => fs::write(outputs.join("extra"), "x")?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn flood(bytes: u64) -> Result<(), Error> {
+    let block = [b'x'; 4096];
+    let mut stdout = std::io::stdout().lock();
+    for _ in 0..bytes / 4096 {
+        stdout.write_all(&block)?;
+    }
+    stdout.flush()
+}
+
+/// Step `step` of a run with `seed`: figures that are made up, and differ by seed and step.
+fn line(seed: u64, step: u64, shape: &Shape) -> Step {
+    let digest = |what: &str| Digest::of(format!("{what} {seed} {step}").as_bytes());
+    let loss = 1.0 / f32::from(u16::try_from(step).unwrap_or(u16::MAX));
+    let (first, count) = shape.micro_batches_of(step - 1);
+    Step {
+        step,
+        epoch: (first + count).saturating_sub(1) / shape.micro_batches,
+        micro_batches: count,
+        samples: digest("samples"),
+        learning_rate: finite(0.001),
+        loss: Finite::new(f64::from(loss)),
+        loss_bits: Bits32::of(loss),
+        loss_scale: finite(1.0),
+        gradient_norm: Finite::new(1.0),
+        gradient_norm_bits: Bits32::of(1.0),
+        stages: StageName::ALL.iter().map(|stage| stage_of(*stage)).collect(),
+        gradients: digest("gradients"),
+        parameters: digest("parameters"),
+        optimizer: digest("optimizer"),
+        generator: digest("generator"),
+        cursor: digest("cursor"),
+        skipped: false,
+        chain: digest("chain"),
+    }
+}
+
+fn finite(number: f64) -> Finite {
+    Finite::new(number).unwrap_or_else(|| unreachable!("a literal"))
+}
+
+fn stage_of(stage: StageName) -> Stage {
+    Stage {
+        stage,
+        checked: 1,
+        nan: 0,
+        positive_infinite: 0,
+        negative_infinite: 0,
+        maximum: finite(0.0),
+        tensors: Vec::new(),
+    }
+}
