@@ -32,6 +32,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
     }
     BTreeMap::from([
         entry::<bundle::Bundle>(),
+        entry::<bundle::Verification>(),
         entry::<candidate::Candidate>(),
         entry::<custody::Custody>(),
         entry::<dataset::Dataset>(),

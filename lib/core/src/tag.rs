@@ -25,6 +25,8 @@ tags! {
     TRACE = "xt.trace/1";
     /// A frozen candidate with everything that binds it.
     BUNDLE = "xt.bundle/1";
+    /// Whether a bundle verifies, and everything that is wrong with it.
+    VERIFICATION = "xt.verification/1";
     /// The outcome of a replay.
     REPLAY = "xt.replay/1";
     /// One entry of the event log.

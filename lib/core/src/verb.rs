@@ -5,6 +5,7 @@ pub mod bind;
 pub mod chain;
 pub mod compare;
 pub mod compile;
+pub mod custody;
 pub mod environment;
 pub mod explain;
 pub mod settle;

@@ -7,11 +7,13 @@ use xt_core::field::Manifest as _;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::{Custody, State};
+use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::relpath::RelativePath;
 use xt_core::verb::bind::{Evidence, bind};
 use xt_core::verb::chain::Tally;
+use xt_core::verb::custody::{CONTROLS, residue};
 
 #[path = "common/evidence.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
@@ -157,29 +159,66 @@ fn what_it_ran_on_must_be_known() {
 
 #[test]
 fn a_required_control_that_was_not_enforced_keeps_the_run_out() {
-    for state in [State::Partial, State::Unavailable] {
+    let network = CONTROLS.iter().position(|id| *id == "network.none").unwrap();
+    let state = format!("custody#/controls/{network}/state");
+    for bad in [State::Partial, State::Unavailable, State::NotRequested] {
         let found = custody_faults(|custody| {
-            custody.controls[2].state = state;
-            custody.overall = state;
+            custody.controls[network].state = bad;
+            custody.overall = bad;
         });
-        assert_eq!(
-            found,
-            [at("custody#/controls/2/state", "bundle.custody"), at("custody#/overall", "bundle.custody")]
-        );
+        assert_eq!(found, [at(&state, "bundle.custody")]);
     }
+    assert_eq!(custody_faults(|custody| custody.overall = State::Partial), [at("custody#/overall", "bundle.custody")]);
     let relaxed = custody_faults(|custody| {
-        custody.controls[2].floor = custody.controls[0].floor;
-        custody.controls[2].state = State::Unavailable;
+        custody.controls[network].floor = Floor::Preferred;
+        custody.controls[network].state = State::Unavailable;
     });
-    assert_eq!(
-        relaxed,
-        [at("custody#/controls/2/floor", "bundle.custody"), at("custody#/controls/2/state", "bundle.custody")]
-    );
-    let unmentioned = custody_faults(|custody| drop(custody.controls.remove(0)));
+    assert_eq!(relaxed, [at(&format!("custody#/controls/{network}/floor"), "bundle.custody")]);
+    let unmentioned = custody_faults(|custody| drop(custody.controls.remove(network)));
     assert_eq!(unmentioned, [at("custody#/controls", "bundle.custody")]);
     let variable = custody_faults(|custody| custody.environment.push("ZZ".into()));
     assert_eq!(variable, [at("custody#/environment", "bundle.custody")]);
     assert_eq!(faults(|case| case.custody.host.landlock = 9), [at("custody#", "bundle.custody")]);
+}
+
+#[test]
+fn what_a_profile_leaves_open_by_its_nature_is_no_fault_when_the_plan_asks_for_that_profile() {
+    let mut plan = evidence::plan();
+    plan.intent.isolation.profile = Profile::InContainer;
+    plan.request = xt_core::fingerprint::request(&plan);
+    let found = |change: fn(&mut Custody)| {
+        faults(|case| {
+            let tally = evidence::tally(&plan, &evidence::lines(&plan));
+            let mut custody = evidence::custody(&plan);
+            custody.profile = Profile::InContainer;
+            let read = custody.controls.iter_mut().find(|control| control.id == "filesystem.read").unwrap();
+            read.state = State::Partial;
+            read.missing = residue(Profile::InContainer, "filesystem.read").iter().map(|s| (*s).into()).collect();
+            custody.overall = State::Partial;
+            change(&mut custody);
+            *case = Case { run: evidence::run(&plan, &custody, &tally), plan: plan.clone(), custody, tally };
+        })
+    };
+    assert_eq!(found(|_| ()), []);
+    assert_eq!(found(|custody| custody.controls[4].missing.push("more".into())).len(), 1);
+    assert_eq!(found(|custody| custody.profile = Profile::Full)[0], at("custody#/profile", "bundle.custody"));
+    assert_eq!(found(|custody| custody.profile = Profile::None)[0], at("custody#/profile", "bundle.custody"));
+}
+
+#[test]
+fn what_was_mounted_must_be_what_it_ran_on_and_learned_from() {
+    for index in 0..3 {
+        let found = custody_faults(|custody| custody.mounts[index].digest = Some(Digest::of(b"another")));
+        assert_eq!(found, [at("custody#/mounts", "bundle.custody")]);
+    }
+    let variable = custody_faults(|custody| drop(custody.environment.pop()));
+    assert_eq!(variable, [at("custody#/environment", "bundle.custody")]);
+    let preload = faults(|case| {
+        case.run.environment.insert("LD_PRELOAD".into(), "x".into());
+        case.custody.environment = case.run.environment.keys().cloned().collect();
+        case.run.custody = Some(case.custody.id());
+    });
+    assert_eq!(preload, [at("run#/environment/LD_PRELOAD", "bundle.plan")]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use nix::sys::utsname::uname;
 use xt_core::digest::Digest;
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::verb::custody::{self as promised, CONTROLS, asked, overall, residue as residue_of};
 
 use crate::admit::Admitted;
 use crate::group::{Group, Refused};
@@ -73,31 +74,10 @@ struct Made {
     residue: Vec<&'static str>,
 }
 
-/// Every control, in the order of the record.
-const CONTROLS: [&str; 13] = [
-    "calls.filtered",
-    "credentials.none",
-    "descriptors.closed",
-    "environment.built",
-    "filesystem.read",
-    "filesystem.write",
-    "limit.files",
-    "limit.memory",
-    "limit.processes",
-    "limit.storage",
-    "network.none",
-    "privileges.none",
-    "process.isolated",
-];
-
-/// Controls that the profile `none` still has.
-const BARE: [&str; 4] = ["descriptors.closed", "environment.built", "limit.memory", "limit.processes"];
-
 /// The record.
 pub(crate) fn judge(policy: &Policy, admitted: &[Admitted], evidence: &Evidence) -> Custody {
     let controls: Vec<Control> = CONTROLS.iter().map(|id| control(policy, evidence, id)).collect();
-    let required = controls.iter().filter(|control| control.floor == Floor::Required);
-    let overall = required.map(|control| control.state).max().unwrap_or(State::NotRequested);
+    let overall = overall(&controls);
     let filtered = evidence.layers.get("filter").is_some_and(Result::is_ok);
     Custody {
         profile: policy.profile,
@@ -155,7 +135,7 @@ fn inputs(policy: &Policy) -> Option<Digest> {
 
 fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
     let floor = policy.floor.get(id).copied().unwrap_or(Floor::Required);
-    if policy.profile == Profile::None && !BARE.contains(&id) {
+    if !asked(policy.profile, id) {
         return Control {
             id: id.into(),
             floor,
@@ -265,42 +245,15 @@ fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
             _ => &[],
         };
         mechanisms.extend(own.iter().map(|name| namespace(name)));
-    } else {
-        residue.extend(residues(id));
     }
+    residue.extend(residue_of(policy.profile, id));
     if id == "process.isolated" && evidence.without_proc.is_some() {
         residue.push("the host grants no fresh /proc: the trainer has none");
     }
     Made { mechanisms, residue }
 }
 
-/// What stays open without namespaces (named in xt(7)).
-fn residues(id: &str) -> &'static [&'static str] {
-    match id {
-        "filesystem.read" => &["existence and size of other files can be seen: landlock does not restrict stat"],
-        "filesystem.write" => &["reading changes the access times of inputs"],
-        "limit.files" => &["no count of files without a file system of its own"],
-        "limit.storage" => &["the size of each file is limited, their sum is not"],
-        _ => &[],
-    }
-}
-
 /// Required controls that are not what their profile promises, with the reasons.
 pub(crate) fn missing(custody: &Custody) -> Vec<String> {
-    let fails = |control: &&Control| control.floor == Floor::Required && !kept(custody.profile, control);
-    let sentence = |control: &Control| {
-        let reasons = if control.missing.is_empty() { "unknown".into() } else { control.missing.join(", ") };
-        format!("{} is {} ({reasons})", control.id, control.state)
-    };
-    custody.controls.iter().filter(fails).map(sentence).collect()
-}
-
-/// Whether a control is what its profile promises: everything in `full`, and all but its named residue elsewhere.
-fn kept(profile: Profile, control: &Control) -> bool {
-    match control.state {
-        State::Enforced | State::NotRequested => true,
-        State::Partial | State::Unavailable if profile == Profile::Full => false,
-        State::Partial => control.missing.iter().all(|text| residues(&control.id).contains(&text.as_str())),
-        State::Unavailable => control.id == "limit.files",
-    }
+    promised::missing(custody).into_iter().map(|(_, sentence)| sentence).collect()
 }

@@ -11,7 +11,9 @@ use xt_core::fault::Faults;
 use xt_core::field::{Manifest, object};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
-use xt_core::manifest::bundle::{Bundle, Compatibility, Member as BundleMember, MemberRole, Size};
+use xt_core::manifest::bundle::{
+    Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Size, Verification,
+};
 use xt_core::manifest::candidate::{
     AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay, Device,
     Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
@@ -47,6 +49,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &custodies());
     add(&mut all, &[trace()]);
     add(&mut all, &bundles());
+    add(&mut all, &verifications());
     add(&mut all, &replays());
     add(&mut all, &events());
     add(&mut all, &standings());
@@ -75,6 +78,7 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.custody/1" => decode::<Custody>(value),
         "xt.trace/1" => decode::<Trace>(value),
         "xt.bundle/1" => decode::<Bundle>(value),
+        "xt.verification/1" => decode::<Verification>(value),
         "xt.replay/1" => decode::<Replay>(value),
         "xt.event/1" => decode::<Event>(value),
         "xt.status/1" => decode::<Standing>(value),
@@ -352,6 +356,23 @@ fn bundles() -> Vec<Bundle> {
     let mut silent = bundle(None);
     silent.compatibility.stack = stack(false);
     vec![bundle(Some(digest("base"))), silent]
+}
+
+fn verifications() -> Vec<Verification> {
+    let fault = BundleFault {
+        pointer: String::from("model/model.safetensors"),
+        code: String::from("member.digest"),
+        message: String::from("the bundle lists another digest"),
+    };
+    let verification = |verified, id: Option<&str>, faults| Verification {
+        verified,
+        bundle: id.map(digest),
+        run: id.map(digest),
+        members: 13,
+        bytes: 4096,
+        faults,
+    };
+    vec![verification(true, Some("bundle"), vec![]), verification(false, None, vec![fault])]
 }
 
 fn replays() -> Vec<Replay> {

@@ -85,3 +85,33 @@ crate::record! {
         stack: Stack,
     }
 }
+
+crate::record! {
+    /// Whether a bundle verifies, and everything that is wrong with it.
+    pub struct Verification as tag::VERIFICATION {
+        /// The answer.
+        verified: bool,
+        /// Id of the bundle; `null` when its document could not be read.
+        bundle: Option<Digest>,
+        /// Id of the run it binds.
+        run: Option<Digest>,
+        /// Files that were there and are listed.
+        members: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Everything that is wrong; empty when it verifies.
+        faults: Vec<BundleFault>,
+    }
+}
+
+crate::record! {
+    /// One thing wrong with a bundle.
+    pub struct BundleFault {
+        /// Which file of the bundle, and where in it.
+        pointer: String,
+        /// Stable code word, such as `member.digest`.
+        code: String,
+        /// What was found and what is right.
+        message: String,
+    }
+}

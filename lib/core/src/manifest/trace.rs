@@ -225,7 +225,8 @@ pub fn read_steps(plan: Digest, bytes: &[u8]) -> (Vec<Step>, Option<BadLine>) {
     (steps, None)
 }
 
-fn read_step(number: u64, before: Digest, text: &[u8]) -> Result<Step, BadLineProblem> {
+/// Reads line `number` of a trace, where `before` is the `chain` of the line before it, or the plan's id.
+pub fn read_step(number: u64, before: Digest, text: &[u8]) -> Result<Step, BadLineProblem> {
     let text = text.strip_suffix(b"\n").ok_or(BadLineProblem::Torn)?;
     let value = parse(text).map_err(|error| BadLineProblem::NotAStep(format!("{error}")))?;
     let mut faults = Faults::new();

@@ -1,7 +1,6 @@
 //! Whether a run may be frozen, and what its bundle binds. Freezing derives the bundle from the evidence; verifying
 //! derives it again and compares, so there is one rule for both.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -13,12 +12,13 @@ use crate::field::{Field, Manifest};
 use crate::manifest::Artifact;
 use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
 use crate::manifest::candidate::{Base, Model, NonFinite};
-use crate::manifest::custody::{Custody, State};
-use crate::manifest::intent::Floor;
+use crate::manifest::custody::Custody;
+use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Plan, Role};
 use crate::manifest::run::{Log, Run, Stack, Status};
 use crate::relpath::RelativePath;
 use crate::verb::chain::{LINES, Tally};
+use crate::verb::custody::{CONTROLS, missing, overall};
 use crate::verb::{compare, compile};
 
 /// The trained parameters among the outputs of a run.
@@ -27,6 +27,12 @@ pub const WEIGHTS: &str = "model.safetensors";
 pub const CONFIGURATION: &str = "config.json";
 /// How text becomes tokens, among the outputs of a run.
 pub const TOKENIZER: &str = "tokenizer.json";
+
+/// Variables that the sandbox adds, because they name places inside it.
+const FROM_THE_SANDBOX: [&str; 3] = ["XT_INPUTS", "XT_OUTPUTS", "LD_LIBRARY_PATH"];
+
+/// Where the trainer finds its inputs in the full profile.
+const INPUTS: &str = "/xt/in";
 
 /// What is known of a run.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +140,11 @@ fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     for (name, value) in &plan.environment {
         same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
     }
+    for name in run.environment.keys().filter(|name| !plan.environment.contains_key(*name)) {
+        if !FROM_THE_SANDBOX.contains(&name.as_str()) {
+            faults.add(format!("run#/environment/{name}"), "bundle.plan", "its plan has no such variable");
+        }
+    }
 }
 
 /// What it ran on must be known, down to what the trainer said about itself.
@@ -186,31 +197,48 @@ fn check_custody(run: &Run, plan: &Plan, custody: &Custody, faults: &mut Faults)
     if custody.profile != isolation.profile {
         add("/profile", format!("the plan asks for {}, found {}", isolation.profile, custody.profile));
     }
+    let found: Vec<&str> = custody.controls.iter().map(|control| control.id.as_str()).collect();
+    if found != CONTROLS {
+        add("/controls", format!("the controls are {}, in this order", CONTROLS.join(", ")));
+    }
     for (index, control) in custody.controls.iter().enumerate() {
         let asked = isolation.floor.get(&control.id).copied().unwrap_or(Floor::Required);
         if control.floor != asked {
             add(&format!("/controls/{index}/floor"), format!("{}: the plan says {asked}", control.id));
         }
-        let kept = matches!(control.state, State::Enforced | State::NotRequested);
-        if asked == Floor::Required && !kept {
-            let missing = control.missing.join("; ");
-            add(
-                &format!("/controls/{index}/state"),
-                format!("{} is required and was {}: {missing}", control.id, control.state),
-            );
-        }
     }
-    let known: BTreeSet<&str> = custody.controls.iter().map(|control| control.id.as_str()).collect();
-    for name in isolation.floor.keys().filter(|name| !known.contains(name.as_str())) {
-        add("/controls", format!("the plan names the control {name}, and the record says nothing about it"));
+    for (index, sentence) in missing(custody) {
+        add(&format!("/controls/{index}/state"), format!("a required control was not enforced: {sentence}"));
     }
-    if !matches!(custody.overall, State::Enforced | State::NotRequested) {
-        add("/overall", format!("the required controls are {} as a whole", custody.overall));
+    let whole = overall(&custody.controls);
+    if custody.overall != whole {
+        add("/overall", format!("the required controls are {whole} as a whole, found {}", custody.overall));
     }
+    check_mounts(run, plan, custody, &mut add);
     let names: Vec<&String> = run.environment.keys().collect();
     if custody.environment.iter().collect::<Vec<_>>() != names {
         let message = format!("the variables {} are not those of the run", custody.environment.join(", "));
         add("/environment", message);
+    }
+}
+
+/// What the trainer could see must be what the record says that it ran on and learned from.
+fn check_mounts(run: &Run, plan: &Plan, custody: &Custody, add: &mut dyn FnMut(&str, String)) {
+    let mounted = |digest: Digest| custody.mounts.iter().any(|mount| mount.digest == Some(digest));
+    if let Some(stack) = &run.stack {
+        if !mounted(stack.worker) {
+            add("/mounts", format!("the worker {} was not there", stack.worker));
+        }
+        for library in stack.libraries.iter().filter(|library| !mounted(library.digest)) {
+            add("/mounts", format!("the library {} {} was not there", library.name, library.digest));
+        }
+    }
+    let mut names: Vec<String> = plan.inputs.iter().map(|input| input.digest.hex() + "\n").collect();
+    names.sort();
+    let inputs = Digest::of(names.concat().as_bytes());
+    let there = custody.mounts.iter().any(|mount| mount.at == INPUTS && mount.digest == Some(inputs));
+    if custody.profile == Profile::Full && !there {
+        add("/mounts", format!("{INPUTS} did not hold exactly the inputs of the plan, whose names give {inputs}"));
     }
 }
 

@@ -1,35 +1,38 @@
-//! Following a trace line by line: whether each line is a step in its one spelling, comes next, and is chained to all
-//! lines before it, back to the plan's id. A trace that was cut, reordered or edited does not pass, unless whoever did
-//! it computed every later line anew; a replay finds that.
+//! Following a trace line by line, as it streams by: whether every line is chained to the plan's id, and whether each
+//! step says what its plan makes it say. Epoch, samples and cursor follow from the plan; losses and digests of tensors
+//! do not, and whoever forges those and chains every line anew is found by a replay only.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
-use crate::canonical;
 use crate::digest::{Digest, Hasher};
 use crate::fault::Faults;
-use crate::field::Field;
 use crate::manifest::plan::Plan;
-use crate::manifest::trace::{Step, Trace};
+use crate::manifest::trace::{BadLineProblem, Step, Trace, read_step};
 use crate::number::Finite;
-use crate::order::Shape;
+use crate::order::{Shape, Walk, samples_digest};
 
 /// How messages call the lines of a trace: as a bundle names the file.
 pub const LINES: &str = "trace/steps.jsonl";
 
-/// So many faults of one trace are listed; one wrong byte makes one or two.
+/// So many faults of one trace are listed.
 const MOST: usize = 20;
+
+/// An epoch or a step of more samples than this is not put in order only to check a trace: it takes 8 bytes each.
+const MOST_SAMPLES: u64 = 1 << 24;
 
 /// A trace that is followed.
 #[derive(Clone, Debug)]
 pub struct Chain {
     plan: Digest,
-    shape: Option<Shape>,
-    /// `chain` of the last line; the plan's id before the first.
+    expected: Option<Expected>,
+    /// `chain` of the last good line; the plan's id before the first.
     before: Digest,
     hasher: Hasher,
     bytes: u64,
-    steps: u64,
+    lines: u64,
+    /// Whether a line was bad: those behind it cannot be trusted.
+    lost: bool,
     skipped: u64,
     non_finite: Option<u64>,
     last: Option<Step>,
@@ -47,21 +50,21 @@ pub struct Tally {
     pub skipped: u64,
     /// The first step with a value that is not finite.
     pub non_finite: Option<u64>,
-    /// The last line.
+    /// The last good line.
     pub last: Option<Step>,
 }
 
 impl Chain {
-    /// The empty trace of the plan with this id, whose steps have this shape; without one, only the trace itself is
-    /// checked.
-    pub fn new(plan: Digest, shape: Option<Shape>) -> Self {
+    /// The empty trace of the plan with this id. Without the plan itself, only the trace is checked.
+    pub fn new(id: Digest, plan: Option<&Plan>) -> Self {
         Self {
-            plan,
-            shape,
-            before: plan,
+            plan: id,
+            expected: plan.and_then(Expected::new),
+            before: id,
             hasher: Hasher::new(),
             bytes: 0,
-            steps: 0,
+            lines: 0,
+            lost: false,
             skipped: 0,
             non_finite: None,
             last: None,
@@ -69,66 +72,58 @@ impl Chain {
         }
     }
 
-    /// Takes the next line, with its line feed when it has one. Gives the step, if it is one.
-    pub fn line(&mut self, bytes: &[u8]) -> Option<Step> {
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
-        self.steps += 1;
-        let Some(text) = bytes.strip_suffix(b"\n") else {
-            self.fault("trace.torn", "the line has no end".into());
+    /// Takes the next line, with its line feed when it has one. Gives the step, if it is a good one.
+    pub fn line(&mut self, text: &[u8]) -> Option<&Step> {
+        self.hasher.update(text);
+        self.bytes += text.len() as u64;
+        self.lines += 1;
+        if self.lost {
             return None;
-        };
-        let step = self.read(text)?;
-        if step.step != self.steps {
-            self.fault("trace.order", format!("step {} stands where step {} is due", step.step, self.steps));
-        } else if let Some(shape) = &self.shape {
-            check_step(&step, shape, &mut self.faults);
         }
-        let right = step.chained(self.before);
-        if step.chain != right {
-            let message = format!("the chain of step {} is {}, but its content gives {right}", step.step, step.chain);
-            self.fault("trace.chain", message);
+        match read_step(self.lines, self.before, text) {
+            Ok(step) => self.step(step),
+            Err(problem) => {
+                self.lost = true;
+                self.faults.add(format!("{LINES}#/{}", self.lines), word(&problem), problem.to_string());
+                return None;
+            }
         }
-        // Going on from what the line says keeps one wrong line from making all later ones wrong.
+        self.last.as_ref()
+    }
+
+    fn step(&mut self, step: Step) {
+        if let Some(expected) = &mut self.expected {
+            expected.check(&step, &mut self.faults);
+        }
         self.before = step.chain;
         self.skipped += u64::from(step.skipped);
         if self.non_finite.is_none() && has_non_finite(&step) {
             self.non_finite = Some(step.step);
         }
-        self.last = Some(step.clone());
-        Some(step)
+        self.last = Some(step);
     }
 
-    fn read(&mut self, text: &[u8]) -> Option<Step> {
-        let value = match canonical::parse(text) {
-            Ok(value) => value,
-            Err(error) => {
-                self.fault("trace.syntax", error.to_string());
-                return None;
-            }
-        };
-        let at = format!("{LINES}#/{}", self.steps);
-        let step = Step::read(&value, &at, &mut self.faults)?;
-        if step.write().canonical().as_bytes() != text {
-            self.fault("trace.form", "the line is not in canonical form".into());
-        }
-        Some(step)
-    }
-
-    fn fault(&mut self, code: &'static str, message: String) {
-        self.faults.add(format!("{LINES}#/{}", self.steps), code, message);
-    }
-
-    /// What the trace says, and everything that is wrong with it.
+    /// What the trace says, and what is wrong with it.
     pub fn finish(mut self) -> (Tally, Faults) {
         let left = self.faults.0.len().saturating_sub(MOST);
         if left > 0 {
             self.faults.0.truncate(MOST);
             self.faults.add(LINES, "trace.more", format!("and {left} more faults"));
         }
-        let head = Trace { plan: self.plan, steps: self.steps, lines: self.hasher.finish(), chain: self.before };
+        let head = Trace { plan: self.plan, steps: self.lines, lines: self.hasher.finish(), chain: self.before };
         let Self { bytes, skipped, non_finite, last, faults, .. } = self;
         (Tally { head, bytes, skipped, non_finite, last }, faults)
+    }
+}
+
+/// Code word of a bad line.
+fn word(problem: &BadLineProblem) -> &'static str {
+    match problem {
+        BadLineProblem::Torn => "trace.torn",
+        BadLineProblem::NotAStep(_) => "trace.syntax",
+        BadLineProblem::NotCanonical => "trace.form",
+        BadLineProblem::Number { .. } => "trace.order",
+        BadLineProblem::Chain { .. } => "trace.chain",
     }
 }
 
@@ -144,29 +139,50 @@ pub fn shape(plan: &Plan) -> Option<Shape> {
     Shape::new(samples, candidate.batching, candidate.data.order, &candidate.length).ok()
 }
 
-/// Notes what a step says otherwise than its plan: epoch and number of micro-batches follow from the plan's shape, and
-/// a loss is the same number in both spellings.
-fn check_step(step: &Step, shape: &Shape, faults: &mut Faults) {
-    let at = |field: &str| format!("{LINES}#/{}/{field}", step.step);
-    let Some(before) = step.step.checked_sub(1).filter(|_| step.step <= shape.steps) else {
-        faults.add(at("step"), "trace.order", format!("the run has steps 1 to {}", shape.steps));
-        return;
-    };
-    let (first, count) = shape.micro_batches_of(before);
-    let epoch = (first + count).saturating_sub(1) / shape.micro_batches;
-    if (step.epoch, step.micro_batches) != (epoch, count) {
-        let message = format!(
-            "by the plan it takes {count} micro-batches and ends in epoch {epoch}, found {} and {}",
-            step.micro_batches, step.epoch
-        );
-        faults.add(at("micro_batches"), "trace.plan", message);
+/// What a plan makes its steps say.
+#[derive(Clone, Debug)]
+struct Expected {
+    shape: Shape,
+    /// `None` when the samples are too many to be put in order here.
+    walk: Option<Walk>,
+}
+
+impl Expected {
+    fn new(plan: &Plan) -> Option<Self> {
+        let shape = shape(plan)?;
+        let batching = plan.candidate.batching;
+        let of_step = batching.samples.min(shape.samples).saturating_mul(batching.accumulation);
+        let few = shape.samples <= MOST_SAMPLES && of_step <= MOST_SAMPLES;
+        Some(Self { shape, walk: few.then(|| Walk::new(shape, plan.seed)) })
     }
-    for (field, number, bits) in [
-        ("loss", step.loss, step.loss_bits.value()),
-        ("gradient_norm", step.gradient_norm, step.gradient_norm_bits.value()),
-    ] {
-        if number.map(Finite::get) != Some(f64::from(bits)).filter(|bits| bits.is_finite()) {
-            faults.add(at(field), "trace.bits", "the number and its bits are not the same");
+
+    /// Notes what a step says otherwise, and numbers that are not their bits.
+    fn check(&mut self, step: &Step, faults: &mut Faults) {
+        let at = |field: &str| format!("{LINES}#/{}/{field}", step.step);
+        let Some(before) = step.step.checked_sub(1).filter(|_| step.step <= self.shape.steps) else {
+            faults.add(at("step"), "trace.plan", format!("the run has steps 1 to {}", self.shape.steps));
+            return;
+        };
+        let (first, count) = self.shape.micro_batches_of(before);
+        let mut same = |field: &str, found: &dyn ToString, planned: &dyn ToString| {
+            let (found, planned) = (found.to_string(), planned.to_string());
+            if found != planned {
+                faults.add(at(field), "trace.plan", format!("found {found}, by the plan it is {planned}"));
+            }
+        };
+        same("epoch", &step.epoch, &((first + count).saturating_sub(1) / self.shape.micro_batches));
+        same("micro_batches", &step.micro_batches, &count);
+        if let Some(walk) = &mut self.walk {
+            same("samples", &step.samples, &samples_digest(&walk.step(before)));
+            same("cursor", &step.cursor, &walk.cursor(step.step).digest());
+        }
+        for (field, number, bits) in [
+            ("loss", step.loss, step.loss_bits.value()),
+            ("gradient_norm", step.gradient_norm, step.gradient_norm_bits.value()),
+        ] {
+            if number.map(Finite::get) != Some(f64::from(bits)).filter(|bits| bits.is_finite()) {
+                faults.add(at(field), "trace.bits", "the number and its bits are not the same");
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use xt_core::field::{Field as _, Manifest as _};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::candidate::Candidate;
-use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Principal, Probe, State};
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Mode, Plan};
@@ -20,10 +20,12 @@ use xt_core::manifest::run::{
 use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::name::Name;
 use xt_core::number::{Bits32, Finite};
+use xt_core::order::{Walk, samples_digest};
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::chain::{Chain, Tally, shape};
 use xt_core::verb::compile::{Tokens, check, compile};
+use xt_core::verb::custody::CONTROLS;
 
 /// The two members of the dataset.
 pub const DATA: [(&str, &[u8]); 2] =
@@ -77,7 +79,9 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
 fn step(plan: &Plan, number: u64) -> Step {
     let digest = |what: &str| Digest::of(format!("{what} {number}").as_bytes());
     let finite = |value: f32| Finite::new(f64::from(value)).unwrap();
-    let (first, count) = shape(plan).unwrap().micro_batches_of(number - 1);
+    let shape = shape(plan).unwrap();
+    let (first, count) = shape.micro_batches_of(number - 1);
+    let mut walk = Walk::new(shape, plan.seed);
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let loss = 6.0 - number as f32 / 8.0;
     let stage = |stage| Stage {
@@ -93,7 +97,7 @@ fn step(plan: &Plan, number: u64) -> Step {
         step: number,
         epoch: (first + count - 1) / plan.work.micro_batches_per_epoch,
         micro_batches: count,
-        samples: digest("samples"),
+        samples: samples_digest(&walk.step(number - 1)),
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         learning_rate: Finite::new(number as f64 / 1000.0).unwrap(),
         loss: Some(finite(loss)),
@@ -106,7 +110,7 @@ fn step(plan: &Plan, number: u64) -> Step {
         parameters: digest("parameters"),
         optimizer: digest("optimizer"),
         generator: digest("generator"),
-        cursor: digest("cursor"),
+        cursor: walk.cursor(number).digest(),
         skipped: false,
         chain: Digest::of(b""),
     }
@@ -131,7 +135,7 @@ pub fn lines(plan: &Plan) -> Vec<u8> {
 
 /// What some lines say; they must be sound.
 pub fn tally(plan: &Plan, lines: &[u8]) -> Tally {
-    let mut chain = Chain::new(plan.id(), shape(plan));
+    let mut chain = Chain::new(plan.id(), Some(plan));
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         chain.line(line);
     }
@@ -142,24 +146,30 @@ pub fn tally(plan: &Plan, lines: &[u8]) -> Tally {
 
 /// The custody record: what is required was enforced.
 pub fn custody(plan: &Plan) -> Custody {
-    let control = |id: &str, floor, state| Control {
-        id: id.into(),
-        floor,
-        mechanisms: vec!["seccomp".into()],
-        state,
-        missing: vec![],
-        proof: vec![Probe { probe: "connect".into(), control: "OK".into(), inside: "EPERM".into() }],
+    let control = |id: &&str| {
+        let preferred = matches!(*id, "limit.memory" | "limit.processes");
+        Control {
+            id: (*id).into(),
+            floor: if preferred { Floor::Preferred } else { Floor::Required },
+            mechanisms: vec!["filter: refused calls".into()],
+            state: if preferred { State::Unavailable } else { State::Enforced },
+            missing: vec![],
+            proof: vec![Probe { probe: "attempt".into(), control: "OK".into(), inside: "EPERM".into() }],
+        }
     };
+    let mount = |at: &str, digest| Mount { at: at.into(), digest: Some(digest), flags: vec!["ro".into()] };
+    let mut inputs: Vec<String> = plan.inputs.iter().map(|input| input.digest.hex() + "\n").collect();
+    inputs.sort();
     Custody {
         profile: Profile::Full,
         host: Host { kernel: "6.1.0".into(), landlock: 4 },
         principal: Principal { user: 65534, capabilities: "0".into(), user_namespace: true },
-        controls: vec![
-            control("limit.memory", Floor::Preferred, State::Unavailable),
-            control("limit.processes", Floor::Preferred, State::Unavailable),
-            control("network.none", Floor::Required, State::Enforced),
+        controls: CONTROLS.iter().map(control).collect(),
+        mounts: vec![
+            mount("/lib/libc.so.6", Digest::of(b"libc")),
+            mount("/xt/bin/xt-train", Digest::of(b"worker")),
+            mount("/xt/in", Digest::of(inputs.concat().as_bytes())),
         ],
-        mounts: vec![],
         filter: Some(Digest::of(b"filter")),
         environment: environment(plan).into_keys().collect(),
         descriptors: vec![0, 1, 2, 3, 4],

@@ -1,0 +1,93 @@
+//! How freezing, verifying and importing fail.
+
+use std::io;
+
+use xt_core::digest::Digest;
+use xt_core::fault::{Exit, Failure, Faults};
+use xt_store::StoreError;
+use xt_store::archive::ArchiveError;
+
+/// Why a bundle could not be made, read or taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The archive breaks a rule, or could not be read or written.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The run may not be frozen; every reason.
+    #[error("run {run} is not frozen: {faults}")]
+    Unbound {
+        /// Id of the run.
+        run: Digest,
+        /// Every reason.
+        faults: Faults,
+    },
+    /// The bundle does not verify, so it is not taken in; everything that is wrong.
+    #[error("{name} is refused: {faults}")]
+    Refused {
+        /// The archive.
+        name: String,
+        /// Everything that is wrong.
+        faults: Faults,
+    },
+    /// A read or write failed.
+    #[error("cannot {verb} {name}: {source}")]
+    Stream {
+        /// What was tried.
+        verb: &'static str,
+        /// On what.
+        name: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl BundleError {
+    /// A function for `map_err` that says what was tried and on what.
+    pub(crate) fn stream(verb: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self + use<> {
+        let name = name.to_string();
+        move |source| Self::Stream { verb, name, source }
+    }
+}
+
+impl Failure for BundleError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Store(error) => error.exit(),
+            Self::Archive(error) => error.exit(),
+            Self::Unbound { .. } => Exit::Quarantined,
+            Self::Refused { .. } => Exit::Refused,
+            Self::Stream { .. } => Exit::System,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.word(),
+            Self::Archive(error) => error.word(),
+            Self::Unbound { .. } => "bundle.refused",
+            Self::Refused { .. } => "bundle.invalid",
+            Self::Stream { .. } => "bundle.stream",
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Store(error) => error.hints(),
+            Self::Archive(error) => error.hints(),
+            Self::Unbound { .. } => vec!["a retry is a new run: give its plan to `xt-run` again".into()],
+            Self::Refused { .. } => vec!["nothing of it was taken in; `xt-freeze verify` lists the same faults".into()],
+            Self::Stream { .. } => Vec::new(),
+        }
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        match self {
+            Self::Store(error) => error.faults(),
+            Self::Unbound { faults, .. } | Self::Refused { faults, .. } => Some(faults),
+            Self::Archive(_) | Self::Stream { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! From a run in a store to its bundle.
+
+use std::io::{self, Write};
+
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::bundle::{Bundle, Size};
+use xt_core::manifest::custody::Custody;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::Run;
+use xt_core::manifest::trace::Step;
+use xt_core::verb::bind::{self, Evidence};
+use xt_core::verb::chain::Tally;
+use xt_store::Store;
+
+use crate::error::BundleError;
+use crate::lines::Lines;
+
+/// A run with all its papers, read from a store and found sound.
+#[derive(Clone, Debug)]
+pub struct Papers {
+    /// Its plan.
+    pub plan: Plan,
+    /// Its custody record, if it has one.
+    pub custody: Option<Custody>,
+    /// What its trace says, if it has one.
+    pub trace: Option<Tally>,
+    /// The steps of its trace.
+    pub steps: Vec<Step>,
+}
+
+/// Reads the papers of `run`. A trace that is not sound is a fault of the run, not of the store.
+pub fn papers(store: &Store, run: &Run, keep_steps: bool) -> Result<Papers, BundleError> {
+    let plan: Plan = store.manifest(run.plan)?;
+    let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
+    let (mut trace, mut steps) = (None, Vec::new());
+    if let Some(reference) = &run.trace {
+        let new = if keep_steps { Lines::keeping } else { Lines::new };
+        let lines = new(run.plan, Some(&plan));
+        let mut follower = Follower(lines);
+        store.read(reference.digest, &mut follower)?;
+        let (tally, faults, kept) = follower.0.finish();
+        if !faults.is_empty() {
+            return Err(BundleError::Unbound { run: run.id(), faults });
+        }
+        (trace, steps) = (Some(tally), kept);
+    }
+    Ok(Papers { plan, custody, trace, steps })
+}
+
+struct Follower(Lines);
+
+impl Write for Follower {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Freezes `run`: derives its bundle, reads every object it names again, stores it and gives it the name
+/// `bundles/<64 digits of its id>`. `progress` hears how many of how many bytes were read.
+pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64, u64)) -> Result<Bundle, BundleError> {
+    let Papers { plan, custody, trace, .. } = papers(store, run, false)?;
+    let evidence = Evidence { run, plan: &plan, custody: custody.as_ref(), trace: trace.as_ref() };
+    let unbound = |faults: Faults| BundleError::Unbound { run: run.id(), faults };
+    let bundle = bind::bind(&evidence, size).map_err(unbound)?;
+    let mut writer = store.writer()?;
+    writer.put_manifest(&plan.candidate)?;
+    writer.put_manifest(&plan.dataset)?;
+    if let Some(trace) = &trace {
+        writer.put_manifest(&trace.head)?;
+    }
+    writer.put_manifest(&bundle)?;
+    writer.commit()?;
+    read_again(store, &bundle, progress)?;
+    name(store, &bundle)?;
+    Ok(bundle)
+}
+
+/// Gives a stored bundle its name.
+pub(crate) fn name(store: &Store, bundle: &Bundle) -> Result<(), BundleError> {
+    let id = bundle.id();
+    Ok(store.set_reference(&format!("bundles/{}", id.hex()), id, &format!("bundle of run {}", bundle.run))?)
+}
+
+/// Reads every object of the bundle; the store hashes each as it is read.
+fn read_again(store: &Store, bundle: &Bundle, progress: &mut dyn FnMut(u64, u64)) -> Result<(), BundleError> {
+    let total = bundle.members.iter().map(|member| member.file.bytes).sum();
+    let mut done = 0;
+    for member in &bundle.members {
+        let digest: Digest = member.file.digest;
+        let length = store.read(digest, &mut io::sink())?;
+        if length != member.file.bytes {
+            let path = member.file.path.as_str();
+            let message = format!("the run says {} bytes, the object {digest} has {length}", member.file.bytes);
+            return Err(BundleError::Unbound { run: bundle.run, faults: Faults::one(path, "bundle.size", message) });
+        }
+        done += length;
+        progress(done, total);
+    }
+    Ok(())
+}
