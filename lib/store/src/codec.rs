@@ -1,5 +1,10 @@
 //! How the bytes of a block are stored. One byte names the codec; a byte never changes its meaning.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use zstd::bulk::Compressor;
+
 use crate::block::MAX_BLOCK;
 
 /// The bytes as they are.
@@ -12,29 +17,50 @@ const SMALL: usize = 128 << 10;
 /// How much of a longer block is tried.
 const SAMPLE: usize = 32 << 10;
 
-/// The codec chosen for `plain`, and the stored bytes.
-pub fn encode(plain: &[u8]) -> (u8, Vec<u8>) {
-    let (level, worth) = if plain.len() < SMALL { (3, true) } else { (1, promising(plain)) };
-    if worth
-        && let Ok(packed) = zstd::bulk::compress(plain, level)
-        && gains(packed.len(), plain.len())
-    {
-        return (ZSTD, packed);
+/// Chooses codecs and encodes. It keeps its contexts, since making one costs more than compressing a small file.
+#[derive(Default)]
+pub struct Encoder {
+    hard: Option<Compressor<'static>>,
+    fast: Option<Compressor<'static>>,
+}
+
+impl Encoder {
+    /// The codec chosen for `plain`, and the stored bytes.
+    pub fn encode<'a>(&mut self, plain: &'a [u8]) -> (u8, Cow<'a, [u8]>) {
+        let packed = if plain.len() < SMALL {
+            compress(&mut self.hard, 3, plain)
+        } else {
+            self.promising(plain).then(|| compress(&mut self.fast, 1, plain)).flatten()
+        };
+        packed.map_or((RAW, Cow::Borrowed(plain)), |packed| (ZSTD, Cow::Owned(packed)))
     }
-    (RAW, plain.to_vec())
+
+    /// Tries a sample from the middle, since heads of files are often text.
+    fn promising(&mut self, plain: &[u8]) -> bool {
+        let start = (plain.len() - SAMPLE) / 2;
+        compress(&mut self.fast, 1, &plain[start..start + SAMPLE]).is_some()
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoder")
+    }
+}
+
+/// Compresses if that is worth it; what cannot be compressed is stored as it is.
+fn compress(kept: &mut Option<Compressor<'static>>, level: i32, plain: &[u8]) -> Option<Vec<u8>> {
+    if kept.is_none() {
+        *kept = Compressor::new(level).ok();
+    }
+    let packed = kept.as_mut()?.compress(plain).ok()?;
+    gains(packed.len(), plain.len()).then_some(packed)
 }
 
 /// Compression must save an eighth, or decoding costs more than the space is worth: plain zstd saves 8 % of trained
 /// 32-bit weights, but half or more of text.
 const fn gains(packed: usize, plain: usize) -> bool {
     packed + plain / 8 < plain
-}
-
-/// Tries a sample from the middle, since heads of files are often text.
-fn promising(plain: &[u8]) -> bool {
-    let start = (plain.len() - SAMPLE) / 2;
-    let sample = &plain[start..start + SAMPLE];
-    zstd::bulk::compress(sample, 1).is_ok_and(|packed| gains(packed.len(), SAMPLE))
 }
 
 /// The plain bytes of a block that claims to have `length` of them.
@@ -56,6 +82,7 @@ mod tests {
 
     #[test]
     fn text_is_compressed_and_noise_is_not() {
+        let mut encoder = Encoder::default();
         let text = b"the same words again, ".repeat(10_000);
         let mut state = 1u64;
         let noise: Vec<u8> = (0..200_000)
@@ -65,16 +92,17 @@ mod tests {
             })
             .collect();
         for (plain, expected) in [(&text[..], ZSTD), (&text[..1000], ZSTD), (&noise[..], RAW), (&noise[..1000], RAW)] {
-            let (codec, stored) = encode(plain);
+            let (codec, stored) = encoder.encode(plain);
             assert_eq!(codec, expected);
-            assert_eq!(decode(codec, stored, plain.len() as u64).as_deref(), Ok(plain));
+            assert_eq!(decode(codec, stored.into_owned(), plain.len() as u64).as_deref(), Ok(plain));
         }
-        assert_eq!(encode(b""), (RAW, Vec::new()));
+        assert_eq!(encoder.encode(b"").0, RAW);
     }
 
     #[test]
     fn wrong_lengths_and_unknown_codecs_are_errors() {
-        let (codec, stored) = encode(&[7; 1000]);
+        let (codec, stored) = Encoder::default().encode(&[7; 1000]);
+        let stored = stored.into_owned();
         assert_eq!(codec, ZSTD);
         for length in [999, 1001, MAX_BLOCK + 1, u64::MAX] {
             assert!(decode(codec, stored.clone(), length).is_err(), "{length}");

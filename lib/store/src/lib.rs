@@ -23,6 +23,7 @@ mod lease;
 mod pack;
 mod read;
 mod refs;
+mod salvage;
 mod source;
 mod store;
 pub mod tree;

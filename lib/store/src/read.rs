@@ -268,3 +268,89 @@ impl Read for Object<'_> {
         Ok(length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{Head, MAX_BLOCK};
+    use crate::disk;
+    use crate::index;
+    use crate::pack::PackWriter;
+
+    /// A store with one pack of records that no writer would make.
+    fn planted(records: &[(Kind, u8, u64, Digest, Vec<u8>)]) -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(&directory.path().join("s")).unwrap();
+        let mut writer = PackWriter::new(disk::create_file(&store.packs, "new").unwrap());
+        for (kind, codec, plain, digest, stored) in records {
+            let length = u32::try_from(stored.len()).unwrap();
+            let head = Head { kind: *kind, codec: *codec, stored: length, plain: *plain, digest: *digest };
+            writer.append(head, stored).unwrap();
+        }
+        let (pack, entries) = writer.finish().unwrap();
+        store.packs.rename("new", &store.packs, pack::file_name(pack)).unwrap();
+        store.packs.write(pack::index_name(pack), index::encode(pack, &entries)).unwrap();
+        (directory, store)
+    }
+
+    fn list(extents: &[(Digest, u32, u32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (block, offset, length) in extents {
+            Extent { block: *block, offset: *offset, length: *length }.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn records_that_lie_are_damage_and_cost_nothing() {
+        let (block, object) = (Digest::of(b"block"), Digest::of(b"object"));
+        let sound = (Kind::Block, codec::RAW, 5, block, b"block".to_vec());
+        let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
+        let lists = [
+            (5, vec![(block, 1, 5)], "beyond its block"),
+            (5, vec![(block, u32::MAX, 5)], "beyond its block"),
+            (u64::MAX, vec![(block, 0, 5)], "add up"),
+            (4, vec![(block, 0, 5)], "add up"),
+            (5, vec![(object, 0, 5)], "is missing"),
+            (5, vec![(Digest::of(b"none"), 0, 5)], "is missing"),
+            (5, vec![(block, 0, 5)], "do not make up"),
+            (u64::from(u32::MAX) * 1000, vec![(block, 0, u32::MAX); 1000], "beyond its block"),
+        ];
+        let lists = lists.into_iter().map(|(plain, extents, says)| {
+            (vec![sound.clone(), (Kind::List, codec::RAW, plain, object, list(&extents))], says)
+        });
+        let wholes = [
+            (9, 5, b"bytes".to_vec(), "unknown codec 9"),
+            (codec::RAW, 6, b"bytes".to_vec(), "5 bytes instead of 6"),
+            (codec::RAW, u64::MAX, b"bytes".to_vec(), "longer than"),
+            (codec::ZSTD, 1 << 20, bomb.clone(), "zstd"),
+            (codec::ZSTD, MAX_BLOCK + 1, bomb, "longer than"),
+            (codec::ZSTD, 5, b"bytes".to_vec(), "zstd"),
+            (codec::RAW, 5, b"bytes".to_vec(), "are wrong"),
+        ];
+        let wholes = wholes
+            .into_iter()
+            .map(|(codec, plain, stored, says)| (vec![(Kind::Whole, codec, plain, object, stored)], says));
+        for (records, says) in lists.chain(wholes) {
+            let (_directory, store) = planted(&records);
+            let start = std::time::Instant::now();
+            let error = store.get(object).unwrap_err();
+            assert!(matches!(error, StoreError::Damaged { digest, .. } if digest == object), "{error}");
+            assert!(error.to_string().contains(says), "{says}: {error}");
+            assert!(start.elapsed().as_secs() < 1, "{says}");
+        }
+    }
+
+    #[test]
+    fn an_object_may_be_cut_anywhere_and_share_its_blocks() {
+        let block = Digest::of(b"shared block");
+        let object = Digest::of(b"block shared");
+        let records = [
+            (Kind::Block, codec::RAW, 12, block, b"shared block".to_vec()),
+            (Kind::List, codec::RAW, 12, object, list(&[(block, 7, 5), (block, 6, 1), (block, 0, 6)])),
+        ];
+        let (_directory, store) = planted(&records);
+        assert_eq!(store.get(object).unwrap(), b"block shared");
+        assert!(store.verify().unwrap().damaged.is_empty());
+    }
+}

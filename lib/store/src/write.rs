@@ -9,14 +9,14 @@ use xt_core::digest::{Digest, Hasher};
 use xt_core::field::Manifest;
 
 use crate::block::{BLOCK, Extent, Head, Kind};
-use crate::codec;
+use crate::codec::{self, Encoder};
 use crate::disk;
 use crate::error::StoreError;
 use crate::index;
 use crate::layout::TMP;
 use crate::lease::Lease;
 use crate::pack::{self, PackWriter};
-use crate::read::{Unusable, plain};
+use crate::read::Unusable;
 use crate::source::Source;
 use crate::store::Store;
 
@@ -26,11 +26,16 @@ const INDEX: &str = "index";
 /// Takes in objects. Nothing is visible before [`Writer::commit`]; dropping the writer without it leaves nothing.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    store: &'a Store,
+    pub(crate) store: &'a Store,
     lease: Lease,
     pack: Option<PackWriter>,
     /// Digest and kind of each record of this pack.
     written: BTreeSet<(Digest, Kind)>,
+    /// Packs in which damage was met.
+    pub(crate) spoiled: BTreeSet<Digest>,
+    encoder: Encoder,
+    /// Input on its way, kept from file to file.
+    buffer: Vec<u8>,
 }
 
 impl Store {
@@ -39,7 +44,15 @@ impl Store {
         let lease = Lease::take(&self.layout)?;
         self.refresh()?;
         self.mend_indexes(&lease)?;
-        Ok(Writer { store: self, lease, pack: None, written: BTreeSet::new() })
+        Ok(Writer {
+            store: self,
+            lease,
+            pack: None,
+            written: BTreeSet::new(),
+            spoiled: BTreeSet::new(),
+            encoder: Encoder::default(),
+            buffer: Vec::new(),
+        })
     }
 
     /// Makes index files again that are missing or damaged. A pack that is damaged itself gets none: an index made from
@@ -109,42 +122,53 @@ impl Writer<'_> {
 
     fn put_named(&mut self, mut reader: impl Read, name: &Path) -> Result<(Digest, u64), StoreError> {
         let failed = |error| StoreError::system("read", name)(error);
-        let mut buffer = vec![0; BLOCK];
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(BLOCK, 0);
         let mut length = fill(&mut reader, &mut buffer).map_err(failed)?;
-        if length < BLOCK {
-            return Ok((self.put(&buffer[..length])?, length as u64));
-        }
-        let (mut hasher, mut total, mut extents) = (Hasher::new(), 0, Vec::new());
-        while length > 0 {
-            let bytes = &buffer[..length];
-            let block = Digest::of(bytes);
-            hasher.update(bytes);
-            self.add_block(Kind::Block, block, bytes)?;
-            #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
-            Extent { block, offset: 0, length: length as u32 }.encode(&mut extents);
-            total += length as u64;
-            length = fill(&mut reader, &mut buffer).map_err(failed)?;
-        }
-        let digest = hasher.finish();
-        self.add_list(digest, total, &extents)?;
-        Ok((digest, total))
+        let put = if length < BLOCK {
+            (self.put(&buffer[..length])?, length as u64)
+        } else {
+            let (mut hasher, mut total, mut extents) = (Hasher::new(), 0, Vec::new());
+            while length > 0 {
+                let bytes = &buffer[..length];
+                let block = Digest::of(bytes);
+                hasher.update(bytes);
+                self.add_block(Kind::Block, block, bytes)?;
+                #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
+                Extent { block, offset: 0, length: length as u32 }.encode(&mut extents);
+                total += length as u64;
+                length = fill(&mut reader, &mut buffer).map_err(failed)?;
+            }
+            let digest = hasher.finish();
+            self.add_list(digest, total, &extents)?;
+            (digest, total)
+        };
+        self.buffer = buffer;
+        Ok(put)
     }
 
-    /// Makes everything durable, then visible.
+    /// Makes everything durable, then visible. Packs in which damage was met are retired if nothing in them is lost.
     pub fn commit(mut self) -> Result<(), StoreError> {
-        let Some(pack) = self.pack.take() else { return Ok(()) };
+        let mut spare = self.salvage()?;
+        if let Some(pack) = self.pack.take() {
+            let made = self.publish(pack)?;
+            spare.remove(&made);
+        }
+        self.store.quarantine(&spare)
+    }
+
+    fn publish(&self, pack: PackWriter) -> Result<Digest, StoreError> {
         let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
         let (digest, entries) = pack.finish().map_err(failed)?;
         // The index is not flushed: when it is lost, it is made again from the pack.
         let bytes = index::encode(digest, &entries);
         disk::create_file(self.lease.directory(), INDEX).and_then(|mut file| file.write_all(&bytes)).map_err(failed)?;
         let (from, packs) = (self.lease.directory(), &self.store.packs);
-        let renamed = from.rename(PACK, packs, pack::file_name(digest));
-        renamed.map_err(failed)?;
+        from.rename(PACK, packs, pack::file_name(digest)).map_err(failed)?;
         drop(from.rename(INDEX, packs, pack::index_name(digest)));
         disk::sync_directory(packs).map_err(failed)?;
         self.store.index.write().unwrap_or_else(PoisonError::into_inner).add(digest, entries);
-        Ok(())
+        Ok(digest)
     }
 
     fn add_block(&mut self, kind: Kind, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
@@ -152,8 +176,11 @@ impl Writer<'_> {
         if self.has_written(digest, wanted) || self.holds_block(digest, wanted, bytes)? {
             return Ok(());
         }
-        let (codec, stored) = codec::encode(bytes);
-        self.append(Head { kind, codec, stored: 0, plain: bytes.len() as u64, digest }, &stored)
+        let mut encoder = std::mem::take(&mut self.encoder);
+        let (codec, stored) = encoder.encode(bytes);
+        let appended = self.append(Head { kind, codec, stored: 0, plain: bytes.len() as u64, digest }, &stored);
+        self.encoder = encoder;
+        appended
     }
 
     fn add_list(&mut self, digest: Digest, plain: u64, extents: &[u8]) -> Result<(), StoreError> {
@@ -161,39 +188,52 @@ impl Writer<'_> {
             return Ok(());
         }
         for place in self.store.known_places(digest, |kind| kind == Kind::List) {
-            if self.sound(self.store.record(&place))?.is_some_and(|stored| stored == extents) {
+            if self.sound(place.pack, self.store.record(&place))?.is_some_and(|stored| stored == extents) {
                 return Ok(());
             }
         }
         self.append(Head { kind: Kind::List, codec: codec::RAW, stored: 0, plain, digest }, extents)
     }
 
-    fn has_written(&self, digest: Digest, wanted: fn(Kind) -> bool) -> bool {
+    pub(crate) fn has_written(&self, digest: Digest, wanted: fn(Kind) -> bool) -> bool {
         [Kind::Block, Kind::List, Kind::Whole]
             .iter()
             .any(|kind| wanted(*kind) && self.written.contains(&(digest, *kind)))
     }
 
     /// Whether the store has a sound copy. A damaged one counts as absent, so the bytes are stored anew: that heals it.
-    fn holds_block(&self, digest: Digest, wanted: fn(Kind) -> bool, bytes: &[u8]) -> Result<bool, StoreError> {
+    fn holds_block(&mut self, digest: Digest, wanted: fn(Kind) -> bool, bytes: &[u8]) -> Result<bool, StoreError> {
         for place in self.store.known_places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
-            let read = self.store.record(place).and_then(|stored| plain(place, stored));
-            if self.sound(read)?.is_some_and(|found| found == bytes) {
-                return Ok(true);
-            }
+            let head = place.entry.head;
+            let read = self.store.record(place);
+            let read = read.and_then(|stored| codec::decode(head.codec, stored, head.plain).map_err(Unusable::Damage));
+            match self.sound(place.pack, read)? {
+                Some(found) if found == bytes => return Ok(true),
+                _ => self.spoiled.insert(place.pack),
+            };
         }
         Ok(false)
     }
 
-    fn sound(&self, read: Result<Vec<u8>, Unusable>) -> Result<Option<Vec<u8>>, StoreError> {
+    /// What was read, unless it is damaged; then the pack is noted.
+    pub(crate) fn sound(
+        &mut self,
+        pack: Digest,
+        read: Result<Vec<u8>, Unusable>,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         match read {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(Unusable::Damage(_)) => Ok(None),
-            Err(Unusable::System(error)) => Err(StoreError::system("read", &self.store.pack_path(""))(error)),
+            Err(Unusable::Damage(_)) => {
+                self.spoiled.insert(pack);
+                Ok(None)
+            }
+            Err(Unusable::System(error)) => {
+                Err(StoreError::system("read", &self.store.pack_path(&pack::file_name(pack)))(error))
+            }
         }
     }
 
-    fn append(&mut self, mut head: Head, stored: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn append(&mut self, mut head: Head, stored: &[u8]) -> Result<(), StoreError> {
         let path = self.store.path().join(TMP);
         let failed = |error| StoreError::system("write a pack in", &path)(error);
         head.stored = u32::try_from(stored.len())

@@ -63,8 +63,11 @@ fn a_flipped_bit_anywhere_in_a_pack_never_gives_wrong_bytes_and_is_found_by_veri
     let pack = packs(&store, ".pack").pop().unwrap();
     let good = fs::read(&pack).unwrap();
     let mut random = Random(99);
+    let index = packs(&store, ".idx").pop().unwrap();
+    let good_index = fs::read(&index).unwrap();
     let mut unreadable = 0;
-    for round in 0..120 {
+    for round in 0..60 {
+        let before = unreadable;
         let bit = random.next() % (good.len() as u64 * 8);
         flip(&pack, bit);
         let store = Store::open(store.path()).unwrap();
@@ -96,13 +99,49 @@ fn a_flipped_bit_anywhere_in_a_pack_never_gives_wrong_bytes_and_is_found_by_veri
             assert_eq!(&store.get(Digest::of(bytes)).unwrap(), bytes, "healed");
             assert_eq!(&Store::open(store.path()).unwrap().get(Digest::of(bytes)).unwrap(), bytes, "healed for others");
         }
-        for extra in packs(&store, "").into_iter().filter(|path| path.file_stem() != pack.file_stem()) {
+        if unreadable > before {
+            let report = Store::open(store.path()).unwrap().verify().unwrap();
+            assert!(report.damaged.is_empty(), "healed, the store is whole: {report:?}");
+            assert!(!pack.exists(), "the damaged pack is put aside");
+            assert!(store.path().join("quarantine").join(pack.file_name().unwrap()).exists());
+        }
+        for extra in packs(&store, "") {
             fs::remove_file(extra).unwrap();
         }
+        fs::write(&index, &good_index).unwrap();
         fs::write(&pack, &good).unwrap();
     }
-    assert!(unreadable > 60, "the flips must hit objects: {unreadable}");
+    assert!(unreadable > 30, "the flips must hit objects: {unreadable}");
     assert!(Store::open(store.path()).unwrap().verify().unwrap().damaged.is_empty(), "control: unharmed, it is clean");
+}
+
+#[test]
+fn a_pack_with_damage_that_nobody_healed_stays_and_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open_or_create(&directory.path().join("s")).unwrap();
+    let mut random = Random(11);
+    let objects: Vec<Vec<u8>> = (0..3).map(|_| random.bytes(10_000)).collect();
+    let mut writer = store.writer().unwrap();
+    for bytes in &objects {
+        writer.put(bytes).unwrap();
+    }
+    writer.commit().unwrap();
+    let pack = packs(&store, ".pack").pop().unwrap();
+    flip(&pack, 8 * 5000);
+    flip(&pack, 8 * 15_000);
+    let named = |store: &Store| -> Vec<Digest> {
+        Store::open(store.path()).unwrap().verify().unwrap().damaged.iter().filter_map(|d| d.object).collect()
+    };
+    assert_eq!(named(&store).len(), 2, "control");
+    store.put(&objects[0]).unwrap();
+    assert_eq!(named(&store), [Digest::of(&objects[1])]);
+    assert!(pack.exists());
+    store.put(&objects[1]).unwrap();
+    assert!(named(&store).is_empty() && !pack.exists());
+    assert!(Store::open(store.path()).unwrap().verify().unwrap().damaged.is_empty());
+    for bytes in &objects {
+        assert_eq!(&store.get(Digest::of(bytes)).unwrap(), bytes);
+    }
 }
 
 #[test]
