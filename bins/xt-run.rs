@@ -139,8 +139,7 @@ type Left = Cell<Option<Signal>>;
 
 impl XtRun {
     fn runtime(&self) -> Result<Runtime, Error> {
-        let fixed = std::env::var_os(Clock::VARIABLE).is_some() || std::env::args().any(|a| a.starts_with("--now"));
-        let clock = if fixed { Clock::fixed(self.common.now()?) } else { Clock::system() };
+        let clock = self.common.given_time()?.map_or(Clock::system(), Clock::fixed);
         Ok(Runtime::new(&self.common.store, clock)?)
     }
 

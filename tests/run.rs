@@ -1,5 +1,7 @@
 //! Real runs of a stand-in worker: what a run record says about every way in which a run can end.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "support/bench.rs"]
 mod bench;
 
@@ -211,7 +213,7 @@ fn what_a_worker_leaves_running_is_killed_counted_and_does_not_keep_anyone_waiti
     let run = bench.run(&bench.plan("daemon", 3), &[]).run(Status::Succeeded, 0);
     assert_eq!(run.observed.survivors_killed, Some(1));
     assert!(begun.elapsed() < Duration::from_mins(1));
-    let run = bench.run(&bench.plan("children 500", 3), &[]).run(Status::Succeeded, 0);
+    let run = bench.run(&bench.plan("children 2000", 3), &[]).run(Status::Succeeded, 0);
     assert_eq!(run.observed.survivors_killed, Some(0));
 }
 

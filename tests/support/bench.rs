@@ -155,6 +155,15 @@ impl Bench {
         })
     }
 
+    /// What `xt-log status` prints of the only attempt: its state, and what is observed.
+    pub fn status(&self) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xt-log"));
+        let output = command.arg("status").env_clear().env("XT_STORE", self.store_path()).output().unwrap();
+        let values = canonical::parse_all(&output.stdout).unwrap();
+        assert_eq!(values.len(), 1, "{}", String::from_utf8_lossy(&output.stderr));
+        (member(&values[0], "/state").into(), member(&values[0], "/observed").into())
+    }
+
     pub fn custody(&self, run: &Run) -> Custody {
         self.store().manifest(run.custody.unwrap()).unwrap()
     }

@@ -56,6 +56,11 @@ pub enum ProgressMode {
 }
 
 impl Common {
+    /// The time given, if one was.
+    pub fn given_time(&self) -> Result<Option<Instant>, Error> {
+        self.now.as_ref().map(|_| self.now()).transpose()
+    }
+
     /// The time given, or that of the clock.
     pub fn now(&self) -> Result<Instant, Error> {
         let Some(text) = &self.now else {

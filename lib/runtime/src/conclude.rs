@@ -159,14 +159,14 @@ fn trace(
 fn write_steps(folder: &Folder, count: u64) -> Result<(), RuntimeError> {
     let path = folder.steps();
     let mut out = BufWriter::new(File::create(&path).map_err(file("create", &path))?);
-    let messages = Follower::new(&folder.telemetry()).news()?;
-    let lines = messages.iter().filter_map(|message| match message {
-        Message::Step { line, .. } => Some(line),
-        _ => None,
-    });
-    for line in lines.take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        writeln!(out, "{}", line.write().canonical()).map_err(file("write", &path))?;
-    }
+    let mut written = 0;
+    Follower::new(&folder.telemetry()).news(&mut |message| {
+        if let Message::Step { line, .. } = message {
+            writeln!(out, "{}", line.write().canonical()).map_err(file("write", &path))?;
+            written += 1;
+        }
+        Ok(written < count)
+    })?;
     out.flush().map_err(file("write", &path))
 }
 

@@ -77,13 +77,13 @@ pub enum RuntimeError {
         /// What it said.
         why: String,
     },
-    /// Another process works at this attempt, and it cannot be seen from here.
-    #[error("{attempt} has a supervisor that cannot be seen from here: {why}")]
+    /// Whether the supervisor of an attempt lives cannot be seen from here.
+    #[error("whether {supervisor} still runs {attempt} cannot be seen from here")]
     Unseen {
         /// The attempt.
         attempt: Name,
-        /// Why not.
-        why: String,
+        /// Its supervisor.
+        supervisor: String,
     },
     /// A record says that an attempt ended but names no run record.
     #[error("{0} ended, but the record names no run record for it")]
@@ -149,6 +149,9 @@ impl Failure for RuntimeError {
             }
             Self::MissingInputs(_) => {
                 vec!["`xt-compile dataset` and `xt-store put` bring files into the store; --store says which".into()]
+            }
+            Self::Unseen { .. } => {
+                vec!["ask again where it was started: the same machine, the same container".into()]
             }
             Self::Supervisor { .. } => vec!["log/supervisor in the folder of the run may say more".into()],
             _ => Vec::new(),

@@ -22,6 +22,7 @@ use crate::papers::{Cancel, Finished, Order};
 use crate::request::Request;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
+use crate::unstarted::Closing;
 
 /// How often a follower looks for news.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -135,6 +136,8 @@ impl Runtime {
         }
         match said.trim() {
             CLAIMED | TAKEN => Ok(()),
+            // Killed right after its claim: the record has it, and whoever follows will find it gone.
+            _ if self.attempt(attempt)?.process.is_some() => Ok(()),
             other => Err(RuntimeError::Supervisor { attempt: attempt.clone(), why: other.to_string() }),
         }
     }
@@ -157,10 +160,13 @@ impl Runtime {
         loop {
             // Looked at first: what comes after it in the telemetry cannot come before it here.
             let ended = place.ended(&attempt)?;
-            for message in follower.news()? {
-                if watch(Sight::Message(&message))? == Next::Leave {
-                    return Ok(None);
-                }
+            let mut stays = true;
+            follower.news(&mut |message| {
+                stays = watch(Sight::Message(&message))? == Next::Stay;
+                Ok(stays)
+            })?;
+            if !stays {
+                return Ok(None);
             }
             if ended.is_some() {
                 return Ok(ended);
@@ -172,10 +178,7 @@ impl Runtime {
             let finished: Option<Finished> = read_document(&folder.finished())?;
             if finished.is_some() || checked.elapsed() >= CHECK {
                 checked = Instant::now();
-                attempt = known(&place, id)?;
-                if !attempt.state.is_terminal() && place.close_if_lost(&attempt)?.is_some() {
-                    attempt = known(&place, id)?;
-                }
+                attempt = close_if_lost(&place, known(&place, id)?)?;
             }
         }
     }
@@ -200,12 +203,19 @@ impl Runtime {
     /// Closes an attempt whose supervisor is gone, and gives the attempt as it is then.
     pub fn reconcile(&self, id: &Name) -> Result<Attempt, RuntimeError> {
         let place = Place::open(&self.store, self.clock)?;
-        let attempt = known(&place, id)?;
-        if attempt.state.is_terminal() {
-            return Ok(attempt);
-        }
-        place.close_if_lost(&attempt)?;
-        known(&place, id)
+        close_if_lost(&place, known(&place, id)?)
+    }
+}
+
+/// The attempt as it is, closed if its supervisor is gone.
+fn close_if_lost(place: &Place, attempt: Attempt) -> Result<Attempt, RuntimeError> {
+    if attempt.state.is_terminal() {
+        return Ok(attempt);
+    }
+    match place.close_if_lost(&attempt)? {
+        Closing::Lives => Ok(attempt),
+        Closing::Closed => known(place, &attempt.id),
+        Closing::Unseen(supervisor) => Err(RuntimeError::Unseen { attempt: attempt.id, supervisor }),
     }
 }
 

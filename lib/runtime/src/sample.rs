@@ -76,14 +76,28 @@ fn admitted(plan: &Plan, sampling: &Sampling) -> Vec<Input> {
     inputs
 }
 
+/// Scratch folders start like this; the number of the process that made it follows.
+const SCRATCH: &str = "sample-";
+
+/// Removes the scratch folders of processes that are gone, and one of an earlier process with this number.
+fn sweep(runs: &Path) {
+    for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.strip_prefix(SCRATCH)?.parse::<u32>().ok());
+        let lives = |number| number != std::process::id() && Path::new(&format!("/proc/{number}")).exists();
+        if number.is_some_and(|number| !lives(number)) {
+            // Best effort: the next one sweeps again.
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
 /// A folder that goes away.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(store: &Store) -> Result<Self, RuntimeError> {
-        let path = store.runs().join(format!("sample-{}", std::process::id()));
-        // What a killed process of the same number left.
-        drop(fs::remove_dir_all(&path));
+        let path = store.runs().join(format!("{SCRATCH}{}", std::process::id()));
+        sweep(&store.runs());
         fs::create_dir_all(&path).map_err(file("create", &path))?;
         Ok(Self(path))
     }

@@ -1,7 +1,7 @@
 //! The telemetry file of a run: every message of the worker, one canonical line each, appended and flushed as it comes.
 //! A crash can leave half a line at its end; only whole lines count.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ use crate::lines::Lines;
 
 /// Lines reach the disk at the latest this long after they came.
 const SETTLE: Duration = Duration::from_secs(1);
+/// So many bytes are read at once.
+const STRETCH: usize = 1 << 18;
 
 /// The message in `line`.
 pub fn message(line: &[u8]) -> Result<Message, String> {
@@ -70,26 +72,33 @@ impl Follower {
         Self { path: path.into(), file: None, lines: Lines::default() }
     }
 
-    /// The messages that came since the last call.
-    pub fn news(&mut self) -> Result<Vec<Message>, RuntimeError> {
-        let failed = |path: &Path| file("read", path);
+    /// Hands over the messages that came since the last call, one by one, until `hear` has enough and says `false`.
+    /// Messages of the same stretch that it did not hear are not handed over again.
+    pub fn news(&mut self, hear: &mut dyn FnMut(Message) -> Result<bool, RuntimeError>) -> Result<(), RuntimeError> {
         if self.file.is_none() {
-            match OpenOptions::new().read(true).open(&self.path) {
+            match File::open(&self.path) {
                 Ok(opened) => self.file = Some(opened),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                Err(error) => return Err(failed(&self.path)(error)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(file("read", &self.path)(error)),
             }
         }
-        let mut bytes = Vec::new();
-        if let Some(file) = &mut self.file {
-            file.read_to_end(&mut bytes).map_err(failed(&self.path))?;
+        let mut buffer = vec![0; STRETCH];
+        while let Some(source) = &mut self.file {
+            let count = source.read(&mut buffer).map_err(file("read", &self.path))?;
+            if count == 0 {
+                break;
+            }
+            for line in self.lines.push(&buffer[..count]).map_err(|error| self.damaged(error.to_string()))? {
+                if !hear(message(&line).map_err(|why| self.damaged(why))?)? {
+                    return Ok(());
+                }
+            }
         }
-        let damaged = |why: String| RuntimeError::Damaged {
-            path: self.path.clone(),
-            faults: Faults::one("", "telemetry.line", why),
-        };
-        let lines = self.lines.push(&bytes).map_err(|error| damaged(error.to_string()))?;
-        lines.iter().map(|line| message(line).map_err(damaged)).collect()
+        Ok(())
+    }
+
+    fn damaged(&self, why: String) -> RuntimeError {
+        RuntimeError::Damaged { path: self.path.clone(), faults: Faults::one("", "telemetry.line", why) }
     }
 }
 
@@ -101,24 +110,34 @@ mod tests {
         Message::Held { step, reason: "loss".into() }
     }
 
+    fn all(follower: &mut Follower) -> Vec<Message> {
+        let mut heard = Vec::new();
+        let hear = &mut |message| {
+            heard.push(message);
+            Ok(true)
+        };
+        follower.news(hear).unwrap();
+        heard
+    }
+
     #[test]
     fn a_follower_sees_whole_lines_only_and_each_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("telemetry.jsonl");
         let mut follower = Follower::new(&path);
-        assert_eq!(follower.news().unwrap(), []);
+        assert_eq!(all(&mut follower), []);
         let mut writer = Writer::create(&path).unwrap();
         writer.append(&held(1)).unwrap();
         writer.append(&held(2)).unwrap();
-        assert_eq!(follower.news().unwrap(), [held(1), held(2)]);
+        assert_eq!(all(&mut follower), [held(1), held(2)]);
         let line = held(3).write().canonical();
         let (first, second) = line.split_at(9);
         writer.file.write_all(first.as_bytes()).unwrap();
-        assert_eq!(follower.news().unwrap(), [], "a torn tail is no line");
+        assert_eq!(all(&mut follower), [], "a torn tail is no line");
         writer.file.write_all(second.as_bytes()).unwrap();
         writer.file.write_all(b"\n").unwrap();
-        assert_eq!(follower.news().unwrap(), [held(3)]);
-        assert_eq!(follower.news().unwrap(), []);
+        assert_eq!(all(&mut follower), [held(3)]);
+        assert_eq!(all(&mut follower), []);
     }
 
     #[test]

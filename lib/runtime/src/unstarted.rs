@@ -3,6 +3,7 @@
 use xt_core::digest::Digest;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
+use xt_core::verb::settle::Machine as _;
 use xt_record::{Attempt, Liveness, Process};
 
 use crate::conclude::{Dropped, Findings, Place};
@@ -25,6 +26,17 @@ pub(crate) const UNOBSERVED: Observed = Observed {
 
 /// Nobody saw an exit.
 pub(crate) const NO_EXIT: ProcessExit = ProcessExit { code: None, signal: None };
+
+/// What can be said of a supervisor.
+#[derive(Debug)]
+pub(crate) enum Closing {
+    /// It lives, there was none yet, or another process is closing the run.
+    Lives,
+    /// It is gone, and the run is closed.
+    Closed,
+    /// It holds no lock, and whether it lives cannot be seen from here (E-04). A person must look.
+    Unseen(String),
+}
 
 impl Place {
     /// Findings of a run that no worker ran.
@@ -52,7 +64,6 @@ impl Place {
 
     /// The run record of an attempt that has ended; `None` when it has not.
     pub(crate) fn ended(&self, attempt: &Attempt) -> Result<Option<Run>, RuntimeError> {
-        use xt_core::verb::settle::Machine as _;
         match attempt.run_record {
             Some(id) => Ok(Some(self.store.manifest(id)?)),
             None if attempt.state.is_terminal() => Err(RuntimeError::NoRun(attempt.id.clone())),
@@ -79,25 +90,29 @@ impl Place {
         self.conclude(attempt, &plan, findings).map(Some)
     }
 
-    /// Closes an attempt as lost when its supervisor is gone; `None` when it is not, or another process is closing it.
+    /// Closes an attempt as lost when its supervisor is gone.
     ///
-    /// Gone means both: the process that claimed it does not run, and nobody holds the lock that a supervisor and the
-    /// processes it forked hold as long as they live. Either alone can mislead.
-    pub(crate) fn close_if_lost(&self, attempt: &Attempt) -> Result<Option<Run>, RuntimeError> {
-        let Some(process) = &attempt.process else { return Ok(None) };
-        if process.liveness() == Liveness::Alive {
-            return Ok(None);
+    /// Gone means both: the process that claimed it does not run, and nobody holds the lock that a supervisor holds as
+    /// long as it lives. Either alone can mislead: a number is used again, and not every file system locks.
+    pub(crate) fn close_if_lost(&self, attempt: &Attempt) -> Result<Closing, RuntimeError> {
+        let Some(process) = &attempt.process else { return Ok(Closing::Lives) };
+        let liveness = process.liveness();
+        if liveness == Liveness::Alive {
+            return Ok(Closing::Lives);
         }
         let folder = Folder::of(self.store.path(), &attempt.id);
         folder.create()?;
-        let Some(_lock) = try_lock(&folder)? else { return Ok(None) };
+        let Some(_lock) = try_lock(&folder)? else { return Ok(Closing::Lives) };
         let known = self.record.attempt(&attempt.id)?;
-        if let Some(run) = known.as_ref().map(|known| self.ended(known)).transpose()?.flatten() {
-            return Ok(Some(run));
+        if known.is_some_and(|known| known.state.is_terminal()) {
+            return Ok(Closing::Closed);
+        }
+        if liveness == Liveness::Unknown {
+            return Ok(Closing::Unseen(process.to_string()));
         }
         let plan = self.plan(attempt)?;
         let findings = self.lost(attempt, &plan, &folder, process)?;
-        self.conclude(attempt, &plan, findings).map(Some)
+        self.conclude(attempt, &plan, findings).map(|_| Closing::Closed)
     }
 
     fn lost(&self, attempt: &Attempt, plan: &Plan, folder: &Folder, by: &Process) -> Result<Findings, RuntimeError> {
@@ -106,9 +121,11 @@ impl Place {
         let launched: Option<Launched> = read_document(&folder.launched())?;
         let (mode, planned) = asked(plan, order.as_ref());
         let mut ledger = Ledger::new(plan, attempt.plan, planned);
-        let messages = Follower::new(&folder.telemetry()).news()?;
         // What was written was accepted then; the first line that is not ends what can be trusted.
-        drop(messages.iter().try_for_each(|message| ledger.enter(message)));
+        let heard = Follower::new(&folder.telemetry()).news(&mut |message| Ok(ledger.enter(&message).is_ok()));
+        if let Err(RuntimeError::File { .. }) = heard {
+            heard?;
+        }
         let mut findings = self.nothing(plan, attempt.plan, mode, planned);
         findings.status = Status::Lost;
         findings.cause = format!("its supervisor, {by}, was gone, and nobody saw how the run ended");
