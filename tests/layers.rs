@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-store", &["xt-core"]),
     ("xt-record", &["xt-core"]),
     ("xt-sandbox", &["xt-core"]),
-    ("xt-cli", &["xt-core"]),
+    ("xt-cli", &["xt-core", "xt-sandbox"]),
     ("xt-bundle", &["xt-core", "xt-store"]),
     ("xt-runtime", &["xt-core", "xt-store", "xt-record", "xt-sandbox"]),
     ("xt-torch", &[]),

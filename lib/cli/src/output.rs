@@ -71,6 +71,9 @@ impl Output {
 
 /// Unbuffered, so that a full disk or closed pipe shows here and not at exit.
 fn write_out(bytes: &[u8]) -> io::Result<()> {
+    if xt_sandbox::stream_was_closed(1) {
+        return Err(io::Error::other("it was closed before the tool started"));
+    }
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()

@@ -32,4 +32,4 @@ pub use error::SandboxError;
 pub use group::Counters;
 pub use parent::{Running, doctor, start};
 pub use policy::{INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy};
-pub use sys::inherited;
+pub use sys::{inherited, stream_was_closed};

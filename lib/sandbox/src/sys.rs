@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -285,4 +286,28 @@ pub(crate) fn map_memory(bytes: usize) -> Result<(), Errno> {
     }
     // SAFETY: exactly the mapping made above.
     Errno::result(unsafe { libc::munmap(address, bytes) }).map(drop)
+}
+
+/// Bit n tells that stream n was closed when the process started.
+static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
+
+/// Runs before `main`: afterwards the standard library has put /dev/null in the place of closed streams, and what is
+/// written there is lost in silence.
+extern "C" fn look_at_streams() {
+    for stream in 0..3 {
+        // SAFETY: asks for the flags of a descriptor by number; touches no memory.
+        if unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1 {
+            CLOSED_STREAMS.fetch_or(1 << stream, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: the loader calls each pointer of this section once, before `main`; the function needs nothing set up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_STREAMS: extern "C" fn() = look_at_streams;
+
+/// Whether standard input (0), output (1) or error (2) was closed when the process started.
+pub fn stream_was_closed(stream: u8) -> bool {
+    CLOSED_STREAMS.load(Ordering::Relaxed) & 1 << stream != 0
 }
