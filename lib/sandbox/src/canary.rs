@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -130,24 +131,21 @@ fn abstract_name(folder: &Path) -> Vec<u8> {
     folder.file_name().unwrap_or_default().as_encoded_bytes().to_vec()
 }
 
-/// A new folder in a place that every user can reach.
+/// A new folder in a place that every user can reach. No name is used twice by one process: a socket of an earlier one
+/// may still be open in some child.
 fn fresh_folder() -> io::Result<PathBuf> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for parent in [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), PathBuf::from("/dev/shm"), std::env::temp_dir()] {
         sweep(&parent);
-        for attempt in 0..1000 {
-            let folder = parent.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
-            match fs::create_dir(&folder) {
-                Ok(()) => {
-                    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
-                    return Ok(folder);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    last = error;
-                    break;
-                }
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        match fs::create_dir(&folder) {
+            Ok(()) => {
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
+                return Ok(folder);
             }
+            Err(error) => last = error,
         }
     }
     Err(last)
@@ -194,6 +192,9 @@ fn neighbour(way: Way) -> Result<(Pid, OwnedFd), Errno> {
                 let set = sys::control(libc::PR_SET_DUMPABLE, 1)
                     .and_then(|_| sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned())));
                 drop(announce);
+                // Nobody is to wait for the end of something that only this copy keeps open.
+                let number = ours.as_raw_fd();
+                sys::close_others(&[number]).ok();
                 let mut byte = [0];
                 while set.is_ok() && read(&ours, &mut byte) == Err(Errno::EINTR) {}
                 sys::leave(0);

@@ -24,8 +24,6 @@ use crate::{filter, rules};
 
 /// Descriptors are moved here, out of the way of the numbers that the policy names.
 const ASIDE: i32 = 100;
-/// No descriptor has a higher number (`NR_OPEN`, the kernel's own bound).
-const HIGHEST: RawFd = i32::MAX;
 /// How a process ends that could not become the trainer; the wire says why.
 const FAILED: i32 = 127;
 
@@ -141,14 +139,7 @@ fn place_descriptors(setup: &Setup, kept: &[RawFd]) -> Result<(), Failed> {
     }
     let mut open: Vec<RawFd> = moved.iter().map(|(_, target)| *target).chain([0]).chain(kept.iter().copied()).collect();
     open.sort_unstable();
-    let mut next = 0;
-    for fd in open {
-        if fd > next {
-            sys::close_range(next, fd - 1).map_err(at("closing descriptors"))?;
-        }
-        next = fd + 1;
-    }
-    sys::close_range(next, HIGHEST).map_err(at("closing descriptors"))
+    sys::close_others(&open).map_err(at("closing descriptors"))
 }
 
 /// Says now, and with the file's name, what would otherwise be a puzzle of the loader.

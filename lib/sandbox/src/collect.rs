@@ -66,8 +66,7 @@ impl Outputs {
     pub fn collect(&self, into: &Path, limits: &Limits) -> Result<Collected, SandboxError> {
         std::fs::create_dir_all(into).map_err(|error| doing("making the folder for outputs")(errno(&error)))?;
         let mut collector = Collector { into, limits, seen: 0, collected: Collected::default() };
-        let root = self.folder.try_clone().map_err(|error| doing("opening the outputs")(errno(&error)))?;
-        collector.folder(root, "", 0)?;
+        collector.folder(&self.folder, "", 0)?;
         collector.collected.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(collector.collected)
     }
@@ -89,10 +88,10 @@ impl Collector<'_> {
         }
     }
 
-    fn folder(&mut self, folder: OwnedFd, prefix: &str, depth: usize) -> Result<(), SandboxError> {
+    fn folder(&mut self, folder: &OwnedFd, prefix: &str, depth: usize) -> Result<(), SandboxError> {
         // A descriptor of its own: reading entries moves a position that others may share.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let listing = openat(&folder, ".", flags, Mode::empty()).and_then(Dir::from_fd);
+        let listing = openat(folder, ".", flags, Mode::empty()).and_then(Dir::from_fd);
         let mut listing = match listing {
             Ok(listing) => listing,
             Err(errno) => {
@@ -114,7 +113,7 @@ impl Collector<'_> {
             names.push(name);
         }
         names.sort_unstable();
-        names.into_iter().try_for_each(|name| self.entry(&folder, &name, prefix, depth))
+        names.into_iter().try_for_each(|name| self.entry(folder, &name, prefix, depth))
     }
 
     fn entry(&mut self, folder: &OwnedFd, name: &[u8], prefix: &str, depth: usize) -> Result<(), SandboxError> {
@@ -156,7 +155,7 @@ impl Collector<'_> {
                 self.refuse(&shown, format!("folders lie deeper than {DEEPEST}"));
                 return Ok(());
             }
-            return self.folder(opened, &format!("{}/", path.as_str()), depth + 1);
+            return self.folder(&opened, &format!("{}/", path.as_str()), depth + 1);
         }
         self.take(opened, path, &seen)
     }

@@ -148,7 +148,7 @@ impl Drop for Group {
             for _ in 0..100 {
                 match fs::remove_dir(folder) {
                     Err(error) if errno(&error) == Errno::EBUSY => {
-                        std::thread::sleep(std::time::Duration::from_millis(1))
+                        std::thread::sleep(std::time::Duration::from_millis(1));
                     }
                     _ => break,
                 }

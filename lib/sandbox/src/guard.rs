@@ -41,7 +41,7 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
     };
     let mut kept = [setup.guard, children.as_raw_fd(), handoff.as_raw_fd()];
     kept.sort_unstable();
-    close_others(&kept)?;
+    sys::close_others(&kept).map_err(at("closing descriptors"))?;
     // It was closed with the others.
     std::mem::forget(theirs);
     let mut guard =
@@ -80,17 +80,6 @@ fn begin(setup: &Setup) -> Result<(), Failed> {
         Ok(Some(message)) if message.kind() == "begin" => Ok(()),
         _ => sys::leave(0),
     }
-}
-
-fn close_others(kept: &[i32]) -> Result<(), Failed> {
-    let mut next = 0;
-    for fd in kept {
-        if *fd > next {
-            sys::close_range(next, *fd - 1).map_err(at("closing descriptors"))?;
-        }
-        next = *fd + 1;
-    }
-    sys::close_range(next, i32::MAX).map_err(at("closing descriptors"))
 }
 
 struct Guard<'a> {

@@ -14,6 +14,9 @@ const MAPPED: u32 = 1000;
 /// Highest capability number there can be.
 const LAST_CAPABILITY: u64 = 63;
 
+/// `CAP_SETGID` and `CAP_SETUID` of linux/capability.h.
+const SET_GROUP_AND_USER: u64 = 1 << 6 | 1 << 7;
+
 /// How the trainer is separated from the user who starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -103,7 +106,6 @@ fn maps_dedicated() -> bool {
         first.zip(count).is_some_and(|(first, count)| (first..first + count).contains(&u64::from(DEDICATED)))
     };
     let maps = |name: &str| std::fs::read_to_string(name).is_ok_and(|text| text.lines().any(covers));
-    const SET_GROUP_AND_USER: u64 = 1 << 6 | 1 << 7; // CAP_SETGID, CAP_SETUID
     let may = sys::capabilities().is_ok_and(|held| held & SET_GROUP_AND_USER == SET_GROUP_AND_USER);
     may && maps("/proc/self/uid_map") && maps("/proc/self/gid_map")
 }

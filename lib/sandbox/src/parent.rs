@@ -60,15 +60,6 @@ pub fn start(mut policy: Policy) -> Result<Running, SandboxError> {
     standing.go(&policy, custody)
 }
 
-/// What this host can enforce, found out by setting everything up around a process that then ends.
-pub fn doctor(mut policy: Policy) -> Result<Custody, SandboxError> {
-    check(&policy)?;
-    add_places(&mut policy);
-    let admitted = admit(&policy)?;
-    let standing = stand(&policy, &admitted, policy.profile == Profile::Full)?;
-    Ok(judge(&policy, &admitted, &standing.evidence))
-}
-
 /// Tells the trainer where its folders are.
 fn add_places(policy: &mut Policy) {
     let place = |path: &Path| path.to_string_lossy().into_owned();
@@ -87,8 +78,8 @@ fn add_places(policy: &mut Policy) {
 }
 
 /// A sandbox that stands, with a process in it that waits for the word to become the trainer.
-struct Standing {
-    evidence: Evidence,
+pub(crate) struct Standing {
+    pub(crate) evidence: Evidence,
     guard: Option<Guarded>,
     stage: OwnedFd,
     streams: (OwnedFd, OwnedFd),
@@ -116,7 +107,7 @@ impl Drop for Guarded {
 }
 
 /// Makes the sandbox and has it probed.
-fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Standing, SandboxError> {
+pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Standing, SandboxError> {
     let way = if policy.profile == Profile::None { Way::Same } else { Way::here(namespaces) };
     let canary = Canary::place(way)?;
     let open = canary.open_folder();
@@ -198,12 +189,16 @@ fn outside(way: Way, scene: &Scene) -> Result<BTreeMap<String, String>, SandboxE
                     send(theirs.as_fd(), &["probe", name, outcome], None).ok();
                 });
             }
+            send(theirs.as_fd(), &["done"], None).ok();
             sys::leave(0)
         }
         Fork::Parent(pid) => {
             drop(theirs);
             let mut outcomes = BTreeMap::new();
             while let Some(message) = receive(ours.as_fd()).map_err(doing("listening to the control arm"))? {
+                if message.kind() == "done" {
+                    break;
+                }
                 outcomes.insert(message.word(1).to_string(), message.word(2).to_string());
             }
             sys::wait_process(pid).map_err(doing("waiting for the control arm"))?;

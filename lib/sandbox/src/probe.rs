@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::fd::RawFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -60,8 +60,8 @@ pub(crate) const ATTEMPTS: &[(&str, &str, bool, Attempt)] = &[
     ("filesystem.read", "read_a_host_file", false, |scene| read(scene.folder.join("file"))),
     ("filesystem.read", "list_a_host_folder", false, |scene| list(scene.folder.clone())),
     ("filesystem.read", "run_a_shell", true, run_a_shell),
-    ("filesystem.write", "write_into_a_host_folder", false, |scene| make(scene.folder.join("open/made"))),
-    ("filesystem.write", "write_into_the_inputs", false, |scene| make(scene.inputs.join("made"))),
+    ("filesystem.write", "write_into_a_host_folder", false, |scene| make(&scene.folder.join("open/made"))),
+    ("filesystem.write", "write_into_the_inputs", false, |scene| make(&scene.inputs.join("made"))),
     ("limit.memory", "map_more_than_the_limit", false, map_more_than_the_limit),
     ("limit.processes", "fork_at_the_limit", true, fork_at_the_limit),
     ("limit.storage", "grow_a_file_beyond_the_limit", false, grow_a_file_beyond_the_limit),
@@ -114,9 +114,9 @@ fn list(path: PathBuf) -> Result<(), Errno> {
     io(fs::read_dir(path))
 }
 
-fn make(path: PathBuf) -> Result<(), Errno> {
-    io(fs::create_dir(&path))?;
-    io(fs::remove_dir(&path))
+fn make(path: &Path) -> Result<(), Errno> {
+    io(fs::create_dir(path))?;
+    io(fs::remove_dir(path))
 }
 
 fn run_a_shell(_: &Scene) -> Result<(), Errno> {

@@ -107,9 +107,21 @@ pub(crate) fn set_mount_attributes(path: &CStr, recursive: bool, attributes: u64
 }
 
 /// Closes every descriptor from `first` to `last`, both included.
-pub(crate) fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
+fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
     // SAFETY: called in a child about to exec; owners of the closed descriptors never run their destructors there.
     Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// Closes every descriptor that is not in `kept`, which is sorted.
+pub(crate) fn close_others(kept: &[RawFd]) -> Result<(), Errno> {
+    let mut next = 0;
+    for fd in kept {
+        if *fd > next {
+            close_range(next, *fd - 1)?;
+        }
+        next = *fd + 1;
+    }
+    close_range(next, RawFd::MAX)
 }
 
 /// Makes `to` refer to what `from` refers to, open across an exec.

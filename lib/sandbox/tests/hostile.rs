@@ -2,12 +2,14 @@
 //! shows nothing), and in custody, where none may. Effects are looked at from outside as well.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "hostile/support.rs"]
+mod support;
 #[path = "hostile/world.rs"]
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use world::{Arm, Outcome, World, run_arm};
+use world::{Arm, Outcome, run_arm};
 use xt_core::manifest::intent::Profile;
 
 /// Attempts that leave something in the output folder which only the collector can refuse.
@@ -26,7 +28,7 @@ const RESIDUE: [(&str, &str); 7] = [
 
 #[test]
 fn nothing_that_works_outside_works_in_custody() {
-    let program = World::compile();
+    let program = support::hostile();
     let mut arms = vec![(Arm::new("none", None, true), None)];
     arms.push((Arm::new("full, user", Some(Profile::Full), true), Some(BTreeSet::new())));
     arms.push((Arm::new("in-container, user", Some(Profile::InContainer), true), Some(residue())));

@@ -1,10 +1,13 @@
 //! A shell as the trainer: real processes, from start to collection.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::Path;
 
 use xt_core::field::Manifest as _;
+use xt_core::manifest::custody::State;
 use xt_core::manifest::intent::{Floor, Profile};
 use xt_sandbox::{Limits, Policy, Running, start};
 
@@ -66,4 +69,29 @@ fn two_starts_of_one_policy_give_equal_records() {
     let mut other = policy(folder.path(), "exit 0");
     other.environment.insert("TWO".into(), "2".into());
     assert_ne!(start(other).unwrap().custody().id(), id());
+}
+
+#[test]
+fn the_doctor_finds_what_a_run_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), "exit 0");
+    let floor = policy.floor.clone();
+    let running = start(policy).unwrap_or_else(|error| panic!("{error}"));
+    let custody = xt_sandbox::doctor(Profile::Full, floor).unwrap();
+    assert_eq!(custody.controls, running.custody().controls);
+    assert_eq!(custody.overall, running.custody().overall);
+    assert_eq!(running.finish().unwrap().code, Some(0));
+}
+
+#[test]
+fn without_a_profile_only_the_limits_hold_and_the_record_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut policy = policy(folder.path(), "ulimit -c; read line < /etc/passwd && echo read; echo $HOME");
+    policy.profile = Profile::None;
+    let mut running = start(policy).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read(&mut running).0, "0\nread\n\n");
+    let states: Vec<(&str, State)> = running.custody().controls.iter().map(|c| (c.id.as_str(), c.state)).collect();
+    assert!(states.contains(&("network.none", State::NotRequested)), "{states:?}");
+    assert!(states.contains(&("descriptors.closed", State::Enforced)), "{states:?}");
+    assert_eq!(running.finish().unwrap().code, Some(0));
 }

@@ -28,6 +28,7 @@ static const char *value(int argc, char **argv, const char *key) {
 }
 
 int left(int remove_it);
+int deny(const char *what, char **command);
 
 // Ways to live and end that are watched from outside.
 static int live(const char *how) {
@@ -36,6 +37,11 @@ static int live(const char *how) {
     if (!strcmp(how, "hang")) {
         for (int i = 1; i < 65; i++) signal(i, SIG_IGN);
         puts("hanging");
+        fflush(stdout);
+        for (;;) pause();
+    }
+    if (!strcmp(how, "wait")) {
+        puts("waiting");
         fflush(stdout);
         for (;;) pause();
     }
@@ -52,6 +58,7 @@ static int live(const char *how) {
         wait(NULL);
         return 0;
     }
+    if (!strcmp(how, "daemon_and_wait")) { if (fork() == 0) { setsid(); fork(); } for (;;) pause(); }
     if (!strcmp(how, "children")) {
         for (int i = 0; i < 2000; i++) { if (fork() == 0) { if (fork() == 0) _exit(0); _exit(0); } wait(NULL); }
         return 0;
@@ -71,6 +78,7 @@ static int live(const char *how) {
 
 int main(int argc, char **argv) {
     if (argc == 2) return live(argv[1]);
+    if (argc > 3 && !strcmp(argv[1], "deny")) return deny(argv[2], argv + 3);
     to = (struct context){value(argc, argv, "in"), value(argc, argv, "out"), value(argc, argv, "secret"),
         value(argc, argv, "home"), value(argc, argv, "unadmitted"), value(argc, argv, "exe"), value(argc, argv, "suid"),
         value(argc, argv, "socket_path"), value(argc, argv, "abstract"), atoi(value(argc, argv, "tcp")),

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::process::{Command, Stdio};
 
 use xt_core::manifest::intent::{Floor, Profile};
 use xt_sandbox::{Limits, Policy, start};
+
+use crate::support::open_up;
 
 /// An ordinary user.
 const NOBODY: u32 = 65_534;
@@ -56,22 +58,6 @@ pub struct Arm {
     pub name: &'static str,
     profile: Option<Profile>,
     as_user: bool,
-}
-
-/// A folder that the compiled program lies in.
-pub struct World;
-
-impl World {
-    /// Compiles the hostile trainer.
-    pub fn compile() -> tempfile::TempPath {
-        let program = tempfile::Builder::new().prefix("xt-hostile-").tempfile_in("/tmp").unwrap().into_temp_path();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile");
-        let files = ["main.c", "files.c", "powers.c", "nets.c", "loads.c"].map(|name| sources.join(name));
-        let done = Command::new("cc").arg("-O1").arg("-pthread").arg("-o").arg(&program).args(files).status();
-        assert!(done.unwrap().success(), "the hostile trainer does not compile");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        program
-    }
 }
 
 impl Arm {
@@ -172,10 +158,6 @@ fn lay_out(world: &Path, program: &Path, owner: u32, root: bool) {
     // An access time in the past, so that a read can be seen.
     let touched = Command::new("touch").args(["-a", "-d", "2001-01-01"]).arg(world.join("in/data")).status();
     assert!(touched.unwrap().success());
-}
-
-fn open_up(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 fn as_user(mut command: Command, user: Option<u32>) -> Command {

@@ -1,0 +1,53 @@
+//! What this host can enforce, found out by setting everything up around a process that then ends.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use xt_core::manifest::custody::Custody;
+use xt_core::manifest::intent::{Floor, Profile};
+
+use crate::error::{SandboxError, doing, errno};
+use crate::evidence::judge;
+use crate::parent::stand;
+use crate::policy::{Limits, Policy};
+
+/// What this host enforces of `profile`: the record that a run would get, without any program or input. Nothing is
+/// started. `floor` says which controls count for `overall`.
+pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custody, SandboxError> {
+    let scratch = Scratch::make()?;
+    let policy = Policy {
+        profile,
+        floor,
+        program: "/none".into(),
+        arguments: Vec::new(),
+        libraries: Vec::new(),
+        digests: BTreeMap::new(),
+        inputs: scratch.0.join("in"),
+        outputs: scratch.0.join("out"),
+        environment: BTreeMap::new(),
+        descriptors: Vec::new(),
+        limits: Limits::of(1, 1 << 30, 1 << 24),
+    };
+    let standing = stand(&policy, &[], profile == Profile::Full)?;
+    Ok(judge(&policy, &[], &standing.evidence))
+}
+
+/// Empty folders for inputs and outputs; gone when this is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make() -> Result<Self, SandboxError> {
+        let folder = std::env::temp_dir().join(format!("xt-doctor-{}", std::process::id()));
+        let made = fs::create_dir_all(folder.join("in")).and_then(|()| fs::create_dir_all(folder.join("out")));
+        made.map_err(|error| doing("making empty folders")(errno(&error)))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // An empty folder that stays in the place for temporary things harms nobody.
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
