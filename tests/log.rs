@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::slice::from_ref;
 
 use tempfile::TempDir;
 use xt_core::canonical::{Value, parse, parse_all};
@@ -216,12 +217,12 @@ fn show_finds_attempts_by_any_id_of_theirs() {
     let ids =
         |id: &str| -> Vec<Name> { bench.statuses(&["show", id]).into_iter().map(|status| status.attempt).collect() };
     for id in [&first.id, &first.operation, &first.run] {
-        assert_eq!(ids(id.as_str()), [first.id.clone()]);
+        assert_eq!(ids(id.as_str()), from_ref(&first.id));
     }
     for id in [first.plan.to_string(), Digest::of(b"plan 1").to_string()] {
-        assert_eq!(ids(&id), [first.id.clone()]);
+        assert_eq!(ids(&id), from_ref(&first.id));
     }
-    assert_eq!(ids(&digest.to_string()), [second.clone()]);
+    assert_eq!(ids(&digest.to_string()), from_ref(&second));
     assert_eq!(ids(first.node.as_str()), [first.id.clone(), second.clone()]);
     assert_eq!(ids("default"), [first.id, second]);
     assert_eq!(refusal(&bench.log(&["show", "att-none"])), (Some(10), "record.unknown".into()));
