@@ -156,11 +156,17 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     Ok(standing)
 }
 
+/// Room for processes of other runs of the same user.
+const NEIGHBOURS: u64 = 1 << 20;
+
 /// The limits as the kernel counts: with the guard and whoever else is the same user.
 fn bounds(policy: &Policy, admitted: &[Admitted], way: Way, group: Option<&Group>) -> Bounds {
+    // The kernel counts every process of the user, and runs that start later are of the same user: where a control group
+    // bounds this run alone, they must not use up its share.
+    let later = if group.is_some_and(|group| group.processes().is_ok()) { NEIGHBOURS } else { 0 };
     let others = match way {
         Way::Mapped => 1,
-        Way::Dedicated | Way::Same => threads_of(way.user()) + 1,
+        Way::Dedicated | Way::Same => threads_of(way.user()) + 1 + later,
     };
     let size = |file: &Admitted| std::fs::metadata(&file.source).map_or(0, |found| found.len());
     let grouped = group.is_some_and(|group| group.memory().is_ok());
