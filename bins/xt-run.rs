@@ -1,13 +1,15 @@
 //! `xt-run`: from plans to run records.
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, read_documents, read_one};
-use xt_core::canonical::Value;
+use xt_core::canonical::{self, Value};
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
@@ -64,7 +66,7 @@ enum Verb {
 
 #[derive(clap::Args, Debug)]
 struct Sample {
-    /// Run record or bundle: a file, a digest in the store, or - for standard input
+    /// Run record, bundle or archive of a bundle: a file, a digest in the store, or - for standard input
     #[arg(value_name = "RUN|BUNDLE")]
     source: OsString,
     /// What to go on from
@@ -319,8 +321,7 @@ fn exit_of(run: &Run) -> Exit {
 }
 
 fn eprintln_quietly(text: &str) {
-    use std::io::Write as _;
-    drop(writeln!(std::io::stderr(), "{text}"));
+    drop(writeln!(io::stderr(), "{text}"));
 }
 
 fn identifier(text: &str) -> Result<Name, String> {
@@ -335,9 +336,9 @@ fn temperature(text: &str) -> Result<Finite, String> {
 impl XtRun {
     /// Lets the model of a run or bundle write.
     fn sample(&self, sample: &Sample) -> Result<Exit, Error> {
-        let document = read_one(&Source::from(sample.source.as_os_str()), &|digest| self.lookup(digest))?;
+        let value = self.trained(&Source::from(sample.source.as_os_str()))?;
         let store = Store::open(&self.common.store)?;
-        let (plan, weights) = model(&document.value)?;
+        let (plan, weights) = model(&value)?;
         let plan: Plan = store.manifest(plan)?;
         let sampling = Sampling {
             weights: weights.digest,
@@ -360,6 +361,34 @@ impl XtRun {
         Ok(if ended == SampleEnd::Completed { Exit::Yes } else { Exit::Workload })
     }
 }
+
+impl XtRun {
+    /// The run record or bundle that a source holds. A bundle's archive is verified and taken into the store.
+    fn trained(&self, source: &Source) -> Result<Value, Error> {
+        let opened = match source {
+            Source::File(path) => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
+            Source::Stdin => Ok(Box::new(io::stdin()) as Box<dyn Read>),
+            Source::Digest(_) => return Ok(read_one(source, &|digest| self.lookup(digest))?.value),
+        };
+        let name = source.name();
+        let unreadable = |source| Error::from(CliError::Read { name: name.clone(), source });
+        let mut input = opened.map_err(unreadable)?;
+        let mut head = Vec::new();
+        input.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head).map_err(unreadable)?;
+        let is_archive = head == ZSTD;
+        let mut whole = io::Cursor::new(head).chain(input);
+        if is_archive {
+            let store = Store::open_or_create(&self.common.store)?;
+            return Ok(xt_bundle::import(&store, whole, &name)?.encode());
+        }
+        let mut bytes = Vec::new();
+        whole.by_ref().take(canonical::MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        Ok(canonical::parse(&bytes).map_err(|source| CliError::Parse { name: name.clone(), source })?)
+    }
+}
+
+/// How a Zstandard frame begins (RFC 8878, section 3.1.1).
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The plan and the trained parameters that a run record or a bundle names.
 fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {

@@ -18,17 +18,18 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::custody::State;
-use xt_core::manifest::intent::Floor;
+use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::trace::read_steps;
 use xt_core::name::Name;
+use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::settle::AttemptState;
 use xt_record::Submission;
 
 /// Everything that the stand-in writes.
-const ALL: [&str; 4] = ["config.json", "model.safetensors", "starts", "trace/steps.jsonl"];
+const ALL: [&str; 4] = [CONFIGURATION, WEIGHTS, "starts", "trace/steps.jsonl"];
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -69,7 +70,7 @@ fn a_run_that_succeeds_leaves_its_outputs_trace_custody_and_record_in_the_store(
     assert_eq!((run.plan, run.request, run.fingerprint), (plan.id(), plan.request, plan.fingerprint));
     let store = bench.store();
     assert_eq!(store.manifest::<Run>(run.id()).unwrap(), run);
-    assert_eq!(paths(&run.artifacts), ["config.json", "model.safetensors", "starts"]);
+    assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "starts"]);
     for file in &run.artifacts {
         assert_eq!(store.size(file.digest).unwrap(), Some(file.bytes));
     }
@@ -154,7 +155,7 @@ fn steps_without_a_single_update_are_no_success_and_a_held_run_says_where() {
     assert!(run.cause.contains("made an update"), "{}", run.cause);
     let bench = Bench::new();
     let run = bench.run(&bench.plan("held 4", 6), &[]).run(Status::Held, 14);
-    assert_eq!((run.progress.steps, run.cause.as_str()), (3, "held at step 4: the loss is not finite"));
+    assert_eq!((run.progress.steps, run.cause.as_str()), (3, "at step 4: the loss is not finite"));
     is_in_quarantine(&bench, &run, &["starts"]);
 }
 
@@ -225,7 +226,7 @@ fn a_signal_to_the_foreground_cancels_the_run_and_the_record_names_it() {
         let attempt = bench.until(AttemptState::Running, 4);
         kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
         let run = Ended::of(child.wait_with_output().unwrap()).run(Status::Cancelled, 14);
-        assert_eq!(run.cause, format!("cancelled: {signal} to xt-run"));
+        assert_eq!(run.cause, format!("{signal} to xt-run"));
         assert_eq!((run.exit.signal, run.progress.steps), (Some(15), 3));
         assert_eq!(bench.record().attempt(&attempt.id).unwrap().unwrap().state, AttemptState::Cancelled);
         is_in_quarantine(&bench, &run, &["starts"]);
@@ -259,7 +260,7 @@ fn a_run_that_is_cancelled_before_it_starts_never_starts() {
     };
     let attempt = bench.record().submit(&submission).unwrap().attempt();
     let run = Ended::of(bench.xt_run(&["--cancel", attempt.id.as_str()]).output().unwrap()).run(Status::Cancelled, 0);
-    assert_eq!((run.cause.as_str(), &run.trace), ("cancelled before it started: xt-run --cancel", &None));
+    assert_eq!((run.cause.as_str(), &run.trace), ("before it started: xt-run --cancel", &None));
     let again = bench.run(&plan, &["--operation-id", "op-a"]).run(Status::Cancelled, 14);
     assert_eq!(again.id(), run.id(), "the same operation gives what is recorded");
     assert_eq!(bench.telemetry(&attempt.id), 0);
@@ -347,7 +348,7 @@ fn outputs_that_have_no_plain_name_or_were_not_reported_are_refused() {
         let bench = Bench::new();
         let run = bench.run(&bench.plan(behaviour, 3), &[]).run(Status::Failed, 14);
         assert!(run.cause.contains("the outputs are refused") && run.cause.contains(cause), "{}", run.cause);
-        assert!(run.artifacts.is_empty() && paths(&run.quarantined).contains(&"model.safetensors"));
+        assert!(run.artifacts.is_empty() && paths(&run.quarantined).contains(&WEIGHTS));
     }
 }
 
@@ -519,6 +520,65 @@ fn the_worker_sees_only_the_environment_of_the_plan() {
     assert_eq!(run.environment, expected);
     let custody = bench.custody(&run);
     assert_eq!(custody.environment, expected.into_keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_weaker_profiles_run_only_when_asked_for_by_name_and_the_record_says_so() {
+    for profile in [Profile::InContainer, Profile::None] {
+        let bench = Bench::new();
+        // The trainer is another user when root starts it, and sees the host's paths.
+        open_up(&bench.path(""));
+        let plan = bench.plan_with("daemon", 3, |intent| {
+            intent.isolation.profile = profile;
+            // What these profiles cannot do must be given up by name.
+            for control in CONTROLS {
+                intent.isolation.floor.insert(control.into(), Floor::Preferred);
+            }
+        });
+        let ended = bench.run(&plan, &[]);
+        let run = ended.run(Status::Succeeded, 0);
+        assert_eq!((run.isolation, bench.custody(&run).profile), (profile, profile));
+        assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "starts"]);
+        assert_eq!(run.observed.survivors_killed, Some(1));
+        assert!(!bench.run_folder(&run.attempt).join("work").exists());
+        let other = Bench::new();
+        open_up(&other.path(""));
+        let isolation = plan.intent.isolation.clone();
+        let failed = other.plan_with("exit-after-report 1", 3, |intent| intent.isolation = isolation);
+        is_in_quarantine(&other, &other.run(&failed, &[]).run(Status::Failed, 14), &ALL);
+    }
+}
+
+/// Every control of the sandbox.
+const CONTROLS: [&str; 13] = [
+    "calls.filtered",
+    "credentials.none",
+    "descriptors.closed",
+    "environment.built",
+    "filesystem.read",
+    "filesystem.write",
+    "limit.files",
+    "limit.memory",
+    "limit.processes",
+    "limit.storage",
+    "network.none",
+    "privileges.none",
+    "process.isolated",
+];
+
+fn open_up(folder: &Path) {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_store_whose_path_is_not_utf_8_holds_runs_like_any_other() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = Bench::new();
+    let odd = bench.path("").join(std::ffi::OsStr::from_bytes(b"st\xffore"));
+    std::fs::rename(bench.store_path(), &odd).unwrap();
+    let file = bench.write("plan.json", &bench.plan("", 3));
+    let output = bench.xt_run(&[&file]).env("XT_STORE", &odd).output().unwrap();
+    Ended::of(output).run(Status::Succeeded, 0);
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_supervisor_that_is_told_to_stop_cancels_its_run() {
     let attempt = bench.until(AttemptState::Running, 4);
     kill(Pid::from_raw(supervisor(&attempt).cast_signed()), Signal::SIGTERM).unwrap();
     let run = Ended::of(child.wait_with_output().unwrap()).run(Status::Cancelled, 14);
-    assert_eq!(run.cause, "cancelled: SIGTERM to the supervisor");
+    assert_eq!(run.cause, "SIGTERM to the supervisor");
 }
 
 #[test]

@@ -18,7 +18,8 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::Shape;
-use xt_core::verb::chain;
+use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
+use xt_core::verb::chain::{self, LINES};
 
 fn main() -> ExitCode {
     // Grandchildren of `children` and `daemon`.
@@ -129,14 +130,16 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
         }
         misbehave(behaviour, argument, step)?;
     }
-    fs::write(outputs.join("model.safetensors"), format!("seed {} steps {last}", plan.seed))?;
-    fs::write(outputs.join("config.json"), "{}")?;
+    let model = outputs.join(WEIGHTS);
+    fs::create_dir_all(model.parent().unwrap_or(&outputs))?;
+    fs::write(model, format!("seed {} steps {last}", plan.seed))?;
+    fs::write(outputs.join(CONFIGURATION), "{}")?;
     fs::create_dir(outputs.join("trace"))?;
     if behaviour == "other-trace" {
         lines.push('\n');
     }
-    fs::write(outputs.join("trace/steps.jsonl"), lines)?;
-    let names = ["config.json", "model.safetensors", "starts", "trace/steps.jsonl"];
+    fs::write(outputs.join(LINES), lines)?;
+    let names = [CONFIGURATION, WEIGHTS, "starts", LINES];
     finish(behaviour, argument, &outputs)?;
     let done = Message::Completed { steps: last, outputs: names.iter().map(ToString::to_string).collect() };
     if behaviour == "cut-report" {

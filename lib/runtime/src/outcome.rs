@@ -62,7 +62,7 @@ fn verdict(seen: &Seen<'_>) -> (Status, String) {
     }
     match (seen.end, seen.exit.code) {
         (Some(End::Completed { .. }), Some(0)) => completed(seen),
-        (Some(End::Held { step, reason }), Some(HELD)) => (Status::Held, format!("held at step {step}: {reason}")),
+        (Some(End::Held { step, reason }), Some(HELD)) => (Status::Held, format!("at step {step}: {reason}")),
         _ => broken(seen),
     }
 }
@@ -110,7 +110,7 @@ fn obeyed(seen: &Seen<'_>) -> bool {
 
 fn stopped(stop: &Stop, cancel: Option<&str>) -> (Status, String) {
     match stop {
-        Stop::Cancel => (Status::Cancelled, format!("cancelled: {}", cancel.unwrap_or("no reason was given"))),
+        Stop::Cancel => (Status::Cancelled, cancel.unwrap_or("nobody knows who asked").to_string()),
         Stop::Time(seconds) => (Status::Exhausted, format!("the wall-clock budget of {seconds} s ran out")),
         Stop::Telemetry => (Status::Failed, "the telemetry cannot be true".into()),
         Stop::Supervisor(why) => (Status::Failed, format!("the supervisor could not go on: {why}")),
@@ -225,7 +225,7 @@ mod tests {
         let cancelled = Case { stop: Some(Stop::Cancel), cancel: Some("SIGINT"), end: None, ..good() };
         for exit in [signalled(15), signalled(9), exited(143), CLEAN] {
             let (status, cause) = judged(&Case { exit, end: None, steps: 3, updates: 3, ..cancelled_like(&cancelled) });
-            assert_eq!((status, cause.as_str()), (Status::Cancelled, "cancelled: SIGINT"));
+            assert_eq!((status, cause.as_str()), (Status::Cancelled, "SIGINT"));
         }
         let (status, cause) = judged(&Case { stop: Some(Stop::Cancel), cancel: Some("SIGINT"), ..good() });
         assert_eq!(status, Status::Succeeded);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(judged(&unknown).0, Status::Failed, "a kill without a counter is no lack of memory");
         let held =
             Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: exited(3), steps: 3, ..good() };
-        assert_eq!(judged(&held), (Status::Held, "held at step 3: loss".into()));
+        assert_eq!(judged(&held), (Status::Held, "at step 3: loss".into()));
         assert_eq!(judged(&Case { exit: CLEAN, ..held }).0, Status::Failed, "report and exit must agree");
         let crashed = Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: signalled(11), ..good() };
         assert_eq!(judged(&crashed).0, Status::Failed);

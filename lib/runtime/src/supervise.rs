@@ -152,7 +152,7 @@ impl Supervisor {
             Ok(None) => {}
             Ok(Some(cancel)) => {
                 findings.status = Status::Cancelled;
-                findings.cause = format!("cancelled before it started: {}", cancel.by);
+                findings.cause = format!("before it started: {}", cancel.by);
                 return;
             }
             Err(error) => {

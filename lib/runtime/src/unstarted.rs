@@ -86,7 +86,7 @@ impl Place {
         let (mode, planned) = asked(&plan, order.as_ref());
         let mut findings = self.nothing(&plan, attempt.plan, mode, planned);
         findings.status = Status::Cancelled;
-        findings.cause = format!("cancelled before it started: {by}");
+        findings.cause = format!("before it started: {by}");
         self.conclude(attempt, &plan, findings).map(Some)
     }
 
