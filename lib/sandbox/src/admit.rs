@@ -1,6 +1,6 @@
 //! What enters the trainer's file system: the program, its libraries and its loader, each by path and content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -37,41 +37,77 @@ pub(crate) struct Admitted {
     pub(crate) runs: bool,
 }
 
-/// Everything the program loads, sorted by where the trainer sees it.
+/// Everything the program loads and everything listed, sorted by where the trainer sees it.
 pub(crate) fn admit(policy: &Policy) -> Result<Vec<Admitted>, SandboxError> {
-    let not_started = |stage: String, error: &std::io::Error| SandboxError::NotStarted {
-        program: policy.program.clone(),
-        stage,
-        errno: errno(error),
-    };
-    let mut places: BTreeMap<PathBuf, (PathBuf, bool)> = BTreeMap::new();
-    places.insert(policy.program_inside(), (policy.program.clone(), true));
+    let mut admission = Admission { policy, places: BTreeMap::new(), seen: BTreeSet::new() };
+    admission.places.insert(policy.program_inside(), (policy.program.clone(), true));
     for library in &policy.libraries {
-        places.insert(inside(policy, library), (library.clone(), loads(library)));
+        admission.places.insert(inside(policy, library), (library.clone(), loads(library)));
     }
-    let mut unread: Vec<PathBuf> = places.values().map(|(source, _)| source.clone()).collect();
-    while let Some(path) = unread.pop() {
-        let needs = elf::needs(&path).map_err(|error| not_started(format!("reading {}", path.display()), &error))?;
-        let loader = needs.loader.map(PathBuf::from);
-        let libraries = needs.libraries.into_iter().filter(|name| !has(&places, name)).collect::<Vec<_>>();
-        for name in libraries {
-            let found = SYSTEM.iter().map(|folder| Path::new(folder).join(&name)).find(|path| path.is_file());
-            let found = found.ok_or(SandboxError::Library { program: policy.program.clone(), name })?;
-            places.insert(found.clone(), (found.clone(), loads(&found)));
-            unread.push(found);
+    admission.follow(&policy.program, true)?;
+    // What is listed and not loaded by the program may be opened later, or never: its own needs are not fatal.
+    policy.libraries.iter().try_for_each(|library| admission.follow(library, false))?;
+    admission.hash()
+}
+
+struct Admission<'a> {
+    policy: &'a Policy,
+    /// By the place inside: the source, and whether it may be executed.
+    places: BTreeMap<PathBuf, (PathBuf, bool)>,
+    seen: BTreeSet<PathBuf>,
+}
+
+impl Admission<'_> {
+    /// Admits what the file at `start` needs, and what that needs. A library that is nowhere is an error if it is
+    /// `needed`.
+    fn follow(&mut self, start: &Path, needed: bool) -> Result<(), SandboxError> {
+        let mut unread = vec![start.to_path_buf()];
+        while let Some(path) = unread.pop() {
+            if !self.seen.insert(path.clone()) {
+                continue;
+            }
+            let needs = elf::needs(&path).map_err(|error| self.unreadable("reading", &path, &error))?;
+            for name in needs.libraries {
+                match self.find(&name) {
+                    Some(found) => unread.push(found),
+                    None if needed => return Err(SandboxError::Library { program: self.policy.program.clone(), name }),
+                    None => {}
+                }
+            }
+            if let Some(loader) = needs.loader.map(PathBuf::from) {
+                self.places.insert(loader.clone(), (loader, true));
+            }
         }
-        if let Some(loader) = loader {
-            places.insert(loader.clone(), (loader, true));
-        }
+        Ok(())
     }
-    let admitted = places.into_iter().map(|(at, (path, runs))| {
-        let source = path.canonicalize().map_err(|error| not_started(format!("opening {}", path.display()), &error))?;
-        let known = policy.digests.get(&path).or_else(|| policy.digests.get(&source)).copied();
-        let digest = known.map_or_else(|| digest_of(&source), Ok);
-        let digest = digest.map_err(|error| not_started(format!("reading {}", source.display()), &error))?;
-        Ok(Admitted { source, at, digest, runs })
-    });
-    admitted.collect()
+
+    /// The source of a library: admitted already, or in a folder of the system, and then admitted now.
+    fn find(&mut self, name: &str) -> Option<PathBuf> {
+        let same = |at: &Path| at.file_name().is_some_and(|file| file == name);
+        if let Some((_, (source, _))) = self.places.iter().find(|(at, _)| same(at)) {
+            return Some(source.clone());
+        }
+        let found = SYSTEM.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())?;
+        self.places.insert(found.clone(), (found.clone(), loads(&found)));
+        Some(found)
+    }
+
+    fn hash(self) -> Result<Vec<Admitted>, SandboxError> {
+        let digests = &self.policy.digests;
+        let one = |(at, (path, runs)): (&PathBuf, &(PathBuf, bool))| {
+            let source = path.canonicalize().map_err(|error| self.unreadable("opening", path, &error))?;
+            let known = digests.get(path).or_else(|| digests.get(&source)).copied();
+            let digest = known.map_or_else(|| digest_of(&source), Ok);
+            let digest = digest.map_err(|error| self.unreadable("reading", &source, &error))?;
+            Ok(Admitted { source, at: at.clone(), digest, runs: *runs })
+        };
+        self.places.iter().map(one).collect()
+    }
+
+    fn unreadable(&self, doing: &str, path: &Path, error: &std::io::Error) -> SandboxError {
+        let stage = format!("{doing} {}", path.display());
+        SandboxError::NotStarted { program: self.policy.program.clone(), stage, errno: errno(error) }
+    }
 }
 
 /// Where the trainer sees a library.
@@ -81,10 +117,6 @@ fn inside(policy: &Policy, library: &Path) -> PathBuf {
         return library.to_path_buf();
     }
     Path::new(LIBRARIES).join(library.file_name().unwrap_or_default())
-}
-
-fn has(places: &BTreeMap<PathBuf, (PathBuf, bool)>, name: &str) -> bool {
-    places.keys().any(|at| at.file_name().is_some_and(|file| file == name))
 }
 
 /// Whether a file is a loader, which the kernel executes.

@@ -22,6 +22,7 @@ use crate::group::Group;
 use crate::guard::guard;
 use crate::identity::Way;
 use crate::limits::{Bounds, threads_of};
+use crate::mapped::{Mapped, mapped};
 use crate::policy::Policy;
 use crate::probe::{self, Scene};
 use crate::sys::{self, Fork};
@@ -161,12 +162,12 @@ const NEIGHBOURS: u64 = 1 << 20;
 
 /// The limits as the kernel counts: with the guard and whoever else is the same user.
 fn bounds(policy: &Policy, admitted: &[Admitted], way: Way, group: Option<&Group>) -> Bounds {
-    // The kernel counts every process of the user, and runs that start later are of the same user: where a control group
-    // bounds this run alone, they must not use up its share.
-    let later = if group.is_some_and(|group| group.processes().is_ok()) { NEIGHBOURS } else { 0 };
     let others = match way {
         Way::Mapped => 1,
-        Way::Dedicated | Way::Same => threads_of(way.user()) + 1 + later,
+        // The kernel counts every process of the user, and runs that start later are of the same user: where a control
+        // group bounds this run alone, they must not use up its share.
+        Way::Dedicated | Way::Same if group.is_some_and(|group| group.processes().is_ok()) => NEIGHBOURS,
+        Way::Dedicated | Way::Same => threads_of(way.user()) + 1,
     };
     let size = |file: &Admitted| std::fs::metadata(&file.source).map_or(0, |found| found.len());
     let grouped = group.is_some_and(|group| group.memory().is_ok());
@@ -375,6 +376,12 @@ impl Running {
     /// Number of the trainer's process on the host.
     pub fn pid(&self) -> Pid {
         self.trainer
+    }
+
+    /// The files that the trainer has mapped executable now, with the digests of those that were admitted. Worth asking
+    /// once it says that it is ready; an error when it has already ended.
+    pub fn mapped(&self) -> Result<Vec<Mapped>, SandboxError> {
+        mapped(self.trainer, &self.custody)
     }
 
     /// A descriptor that becomes readable when trainer and guard have ended and nothing of the run is alive: for

@@ -246,6 +246,36 @@ fn a_planted_library_is_loaded_outside_and_never_inside() {
 }
 
 #[test]
+fn a_library_that_crept_in_is_named_among_what_is_mapped() {
+    let place = Place::new();
+    fs::create_dir_all(place.at("admitted")).unwrap();
+    fs::create_dir_all(place.at("planted")).unwrap();
+    for name in ["admitted/libodd.so", "planted/libodd.so"] {
+        compile(&place, name, "int odd(void) { return 7; }", &["-shared", "-fPIC"]);
+    }
+    let folder = place.at("admitted").to_string_lossy().into_owned();
+    let link = ["-L", folder.as_str(), "-lodd", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/planted:$ORIGIN/lib"];
+    let source =
+        "#include <unistd.h>\nint odd(void); int main(void) { write(1, \"up\\n\", 3); pause(); return odd(); }";
+    compile(&place, "odd", source, &link);
+    for (profile, expected) in
+        [(Profile::Full, "/xt/bin/lib/libodd.so".into()), (Profile::None, place.at("planted/libodd.so"))]
+    {
+        let mut policy = place.policy(profile, "odd", &[]);
+        policy.libraries = vec![place.at("admitted/libodd.so")];
+        let mut running = start(policy).unwrap_or_else(|error| panic!("{error}"));
+        let (stdout, _stderr) = running.take_streams().unwrap();
+        BufReader::new(fs::File::from(stdout)).read_line(&mut String::new()).unwrap();
+        let mapped = running.mapped().unwrap();
+        let odd = mapped.iter().find(|file| file.path.ends_with("libodd.so")).unwrap();
+        assert_eq!(std::path::Path::new(&odd.path), expected);
+        assert_eq!(odd.digest.is_some(), profile == Profile::Full, "{mapped:?}");
+        running.kill().unwrap();
+        running.finish().unwrap();
+    }
+}
+
+#[test]
 fn a_host_without_namespaces_or_landlock_is_found_out() {
     if !nix::unistd::geteuid().is_root() {
         println!("not tested: taking namespaces and landlock away (this test does not run as root)");
