@@ -88,7 +88,8 @@ impl Tool for XtRun {
         input: "Plans (xt.plan/1), any number of them one after the other; they run in that order. Every plan is checked \
                 before the first one runs.",
         output: "One run record (xt.run/1) a line for each plan, also when the run failed. With --detach, the name of \
-                 the attempt. sample writes the text itself.",
+                 the attempt. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
+                 another way. sample writes the text itself.",
         files: &[
             ("$XT_STORE/runs/ATTEMPT/", "the folder of a run: logs, telemetry, started.json, finished.json"),
             ("$XT_STORE/quarantine/ATTEMPT/", "what a run that did not succeed left behind"),

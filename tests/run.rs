@@ -19,14 +19,14 @@ use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::custody::State;
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_core::manifest::plan::Plan;
+use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::trace::read_steps;
 use xt_core::name::Name;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::settle::AttemptState;
-use xt_record::Submission;
+use xt_runtime::Order;
 
 /// Everything that the stand-in writes.
 const ALL: [&str; 4] = [CONFIGURATION, WEIGHTS, "starts", "trace/steps.jsonl"];
@@ -148,6 +148,26 @@ fn telemetry_that_cannot_be_true_fails_the_run_at_once_and_what_came_before_is_k
 }
 
 #[test]
+fn a_worker_that_says_what_its_plan_does_not_is_not_believed() {
+    for (behaviour, cause) in [
+        ("not-ready", "said `step` before it was ready"),
+        ("other-threads", "reports 2 threads, the plan says 1"),
+        ("other-samples", "reports 311 samples an epoch, the plan says 312"),
+        ("garbage", "line 1 of the telemetry is no message"),
+        ("endless-line", "longer than 1048576 bytes"),
+        ("text", "said `text` in a training run"),
+        ("twice-ready", "said `ready` a second time"),
+        ("other-count", "reports 4 steps at its end, the plan says 3"),
+        ("talk-after-report", "said `failed` after it had ended"),
+    ] {
+        let bench = Bench::new();
+        let run = bench.run(&bench.plan(behaviour, 3), &[]).run(Status::Failed, 14);
+        assert!(run.cause.starts_with("the telemetry cannot be true") && run.cause.contains(cause), "{}", run.cause);
+        assert!(run.artifacts.is_empty());
+    }
+}
+
+#[test]
 fn steps_without_a_single_update_are_no_success_and_a_held_run_says_where() {
     let bench = Bench::new();
     let run = bench.run(&bench.plan("skip-updates", 6), &[]).run(Status::Failed, 14);
@@ -249,16 +269,7 @@ fn a_worker_that_ignores_signals_is_killed_after_the_grace_time() {
 fn a_run_that_is_cancelled_before_it_starts_never_starts() {
     let bench = Bench::new();
     let plan = bench.plan("", 3);
-    let submission = Submission {
-        experiment: name("default"),
-        fingerprint: plan.fingerprint,
-        seed: plan.seed,
-        plan: bench.store().put_manifest(&plan).unwrap(),
-        request: plan.request,
-        operation: Some(name("op-a")),
-        now: xt_core::instant::Instant::from_unix(1).unwrap(),
-    };
-    let attempt = bench.record().submit(&submission).unwrap().attempt();
+    let attempt = bench.intend(&plan, "op-a");
     let run = Ended::of(bench.xt_run(&["--cancel", attempt.id.as_str()]).output().unwrap()).run(Status::Cancelled, 0);
     assert_eq!((run.cause.as_str(), &run.trace), ("before it started: xt-run --cancel", &None));
     let again = bench.run(&plan, &["--operation-id", "op-a"]).run(Status::Cancelled, 14);
@@ -579,6 +590,77 @@ fn a_store_whose_path_is_not_utf_8_holds_runs_like_any_other() {
     let file = bench.write("plan.json", &bench.plan("", 3));
     let output = bench.xt_run(&[&file]).env("XT_STORE", &odd).output().unwrap();
     Ended::of(output).run(Status::Succeeded, 0);
+}
+
+#[test]
+fn what_no_supervisor_ever_got_says_so_and_is_started_by_asking_again() {
+    let bench = Bench::new();
+    let plan = bench.plan("", 3);
+    let attempt = bench.intend(&plan, "op-a");
+    let ended = Ended::of(bench.xt_run(&["--attach", attempt.id.as_str()]).output().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(75), ""));
+    assert!(ended.stderr.contains("--operation-id op-a"), "{}", ended.stderr);
+    let run = bench.run(&plan, &["--operation-id", "op-a"]).run(Status::Succeeded, 0);
+    assert_eq!(run.attempt, attempt.id);
+}
+
+#[test]
+fn a_partial_replay_is_a_run_of_the_same_plan_that_stops_where_it_was_told_to() {
+    let bench = Bench::new();
+    let plan = bench.plan("", 6);
+    let whole = bench.run(&plan, &[]).run(Status::Succeeded, 0);
+    let attempt = bench.intend(&plan, "op-a");
+    let order = Order {
+        attempt: attempt.id.clone(),
+        mode: Mode::Replay,
+        to_step: Some(2),
+        worker: env!("CARGO_BIN_EXE_xt-stand-in").into(),
+    };
+    std::fs::create_dir_all(bench.run_folder(&attempt.id).join("log")).unwrap();
+    std::fs::create_dir_all(bench.run_folder(&attempt.id).join("in")).unwrap();
+    std::fs::create_dir_all(bench.run_folder(&attempt.id).join("work")).unwrap();
+    std::fs::write(bench.run_folder(&attempt.id).join("order.json"), order.encode().canonical()).unwrap();
+    let run = Ended::of(bench.xt_run(&["--attach", attempt.id.as_str()]).output().unwrap()).run(Status::Succeeded, 0);
+    assert_eq!((run.mode, run.progress.planned, run.progress.steps), (Mode::Replay, 2, 2));
+    let lines = |run: &Run| bench.store().get(run.trace.as_ref().unwrap().digest).unwrap();
+    assert!(lines(&whole).starts_with(&lines(&run)), "the chain begins alike");
+}
+
+#[test]
+fn an_output_that_grows_past_the_storage_budget_is_exhausted() {
+    let bench = Bench::new();
+    let small = |intent: &mut xt_core::manifest::intent::Intent| intent.resources.storage_bytes = 2 << 20;
+    let run = bench.run(&bench.plan_with("disk 5000000", 3, small), &[]).run(Status::Exhausted, 14);
+    assert!(run.cause.starts_with("no room was left for its outputs"), "{}", run.cause);
+    bench.run(&bench.plan_with("slow 0", 3, small), &[]).run(Status::Succeeded, 0);
+}
+
+#[test]
+fn many_runs_at_once_on_one_store_lose_nothing() {
+    let bench = Bench::new();
+    let plan = bench.plan("slow 5", 5);
+    let files: Vec<String> =
+        (0..12).map(|seed| bench.write(&format!("{seed}.json"), &with_seed(&plan, seed))).collect();
+    let children: Vec<_> = files.iter().map(|file| bench.xt_run(&[file]).spawn().unwrap()).collect();
+    let mut seeds: Vec<u64> = children
+        .into_iter()
+        .map(|child| Ended::of(child.wait_with_output().unwrap()).run(Status::Succeeded, 0).seed)
+        .collect();
+    seeds.sort_unstable();
+    assert_eq!(seeds, (0..12).collect::<Vec<u64>>());
+    let attempts = bench.record().attempts().unwrap();
+    assert!(attempts.len() == 12 && attempts.iter().all(|attempt| attempt.state == AttemptState::Succeeded));
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure_of_the_tool_and_not_of_the_run() {
+    let bench = Bench::new();
+    let file = bench.write("plan.json", &bench.plan("", 3));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = bench.xt_run(&[&file]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(20));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"));
+    assert_eq!(bench.attempt().state, AttemptState::Succeeded);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use xt_core::manifest::run::Status;
 use xt_core::manifest::trace::read_steps;
 use xt_core::name::Name;
 use xt_core::verb::settle::AttemptState;
-use xt_record::{Attempt, Process, Submission};
+use xt_record::{Attempt, Process};
 use xt_runtime::{Clock, Runtime};
 
 fn kill_9(pid: u32) {
@@ -136,18 +136,8 @@ fn xt_run_killed_at_any_moment_and_asked_again_gives_one_workload() {
 
 /// An attempt that was recorded and then claimed by `process`.
 fn claimed_by(bench: &Bench, process: &Process) -> Name {
-    let plan = bench.plan("", 3);
+    let attempt = bench.intend(&bench.plan("", 3), "op-a");
     let now = xt_core::instant::Instant::from_unix(1).unwrap();
-    let submission = Submission {
-        experiment: Name::new("default").unwrap(),
-        fingerprint: plan.fingerprint,
-        seed: plan.seed,
-        plan: bench.store().put_manifest(&plan).unwrap(),
-        request: plan.request,
-        operation: None,
-        now,
-    };
-    let attempt = bench.record().submit(&submission).unwrap().attempt();
     bench.record().claim(&attempt.id, process, now).unwrap();
     attempt.id
 }

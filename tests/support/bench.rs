@@ -20,7 +20,7 @@ use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::settle::AttemptState;
-use xt_record::{Attempt, Record};
+use xt_record::{Attempt, Record, Submission};
 use xt_store::Store;
 
 /// The data of every plan here.
@@ -128,6 +128,20 @@ impl Bench {
         let output = self.xt_run(&arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Name::new(String::from_utf8(output.stdout).unwrap().trim()).unwrap()
+    }
+
+    /// Records the wish for a plan and does no more, as a process does that is killed right then.
+    pub fn intend(&self, plan: &Plan, operation: &str) -> Attempt {
+        let submission = Submission {
+            experiment: Name::new("default").unwrap(),
+            fingerprint: plan.fingerprint,
+            seed: plan.seed,
+            plan: self.store().put_manifest(plan).unwrap(),
+            request: plan.request,
+            operation: Some(Name::new(operation).unwrap()),
+            now: xt_core::instant::Instant::from_unix(1).unwrap(),
+        };
+        self.record().submit(&submission).unwrap().attempt()
     }
 
     /// The only attempt of the record.

@@ -105,7 +105,7 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
     // Counts the starts of this attempt: two workers in one folder would give 2.
     OpenOptions::new().append(true).create(true).open(outputs.join("starts"))?.write_all(b"1")?;
     println!("stand-in: {} steps", plan.work.steps);
-    voice.say(&ready(plan.work.samples_per_epoch, plan.candidate.execution.threads))?;
+    babble(behaviour, plan, voice)?;
     let last = to_step.unwrap_or(plan.work.steps);
     let shape = chain::shape(plan).ok_or_else(|| Error::other("the plan makes no run"))?;
     let (mut chain, mut lines) = (plan.id(), String::new());
@@ -141,7 +141,8 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
     fs::write(outputs.join(LINES), lines)?;
     let names = [CONFIGURATION, WEIGHTS, "starts", LINES];
     finish(behaviour, argument, &outputs)?;
-    let done = Message::Completed { steps: last, outputs: names.iter().map(ToString::to_string).collect() };
+    let steps = if behaviour == "other-count" { last + 1 } else { last };
+    let done = Message::Completed { steps, outputs: names.iter().map(ToString::to_string).collect() };
     if behaviour == "cut-report" {
         let text = done.write().canonical();
         return voice.0.write_all(&text.as_bytes()[..text.len() / 2]);
@@ -150,11 +151,31 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
     match behaviour {
         "abort-after-report" => raise(Signal::SIGABRT)?,
         "kill-after-report" => raise(Signal::SIGKILL)?,
+        "talk-after-report" => voice.say(&Message::Failed { reason: "second thoughts".into() })?,
         "exit-after-report" => exit(i32::try_from(argument).unwrap_or(1)),
         "linger-after-report" => std::thread::sleep(Duration::from_secs(argument)),
         _ => {}
     }
     Ok(())
+}
+
+/// Says that it is ready, properly or in some way that cannot be true.
+fn babble(behaviour: &str, plan: &Plan, voice: &mut Voice) -> Result<(), Error> {
+    let (samples, threads) = (plan.work.samples_per_epoch, plan.candidate.execution.threads);
+    match behaviour {
+        "not-ready" => return Ok(()),
+        "other-threads" => return voice.say(&ready(samples, threads + 1)),
+        "other-samples" => return voice.say(&ready(samples - 1, threads)),
+        "garbage" => voice.0.write_all(b"{\"kind\":\"ready\"}\n")?,
+        "endless-line" => voice.0.write_all(&vec![b'x'; 2 << 20])?,
+        "text" => {
+            voice.say(&ready(samples, threads))?;
+            return voice.say(&Message::Text { text: "Call me".into() });
+        }
+        "twice-ready" => voice.say(&ready(samples, threads))?,
+        _ => {}
+    }
+    voice.say(&ready(samples, threads))
 }
 
 /// Breaks down as soon as someone asks it to stop.

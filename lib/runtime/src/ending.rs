@@ -36,6 +36,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         cancel: watch.cancel.as_deref(),
         out_of_memory: observed.out_of_memory_kills,
         outputs: fault.as_deref(),
+        full: ending.as_ref().is_ok_and(|ending| ending.outputs.are_full()),
     });
     let (stdout, stderr) = watch.dropped();
     findings.status = status;

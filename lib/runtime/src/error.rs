@@ -85,6 +85,14 @@ pub enum RuntimeError {
         /// Its supervisor.
         supervisor: String,
     },
+    /// The wish for an attempt was recorded, and no supervisor ever got it.
+    #[error("{attempt} was asked for by operation {operation}, and no supervisor ever got it")]
+    Unreceived {
+        /// The attempt.
+        attempt: Name,
+        /// The operation.
+        operation: Name,
+    },
     /// A record says that an attempt ended but names no run record.
     #[error("{0} ended, but the record names no run record for it")]
     NoRun(Name),
@@ -112,7 +120,7 @@ impl Failure for RuntimeError {
             Self::Sandbox(error) => error.exit(),
             Self::Refused(_) => Exit::Refused,
             Self::MissingInputs(_) => Exit::Store,
-            Self::Unseen { .. } => Exit::NotNow,
+            Self::Unseen { .. } | Self::Unreceived { .. } => Exit::NotNow,
             Self::Silent(_) | Self::Left(_) => Exit::Workload,
             _ => Exit::System,
         }
@@ -134,6 +142,7 @@ impl Failure for RuntimeError {
             Self::MissingInputs(_) => "store.missing",
             Self::Supervisor { .. } => "run.supervisor",
             Self::Unseen { .. } => "run.unseen",
+            Self::Unreceived { .. } => "run.unreceived",
             Self::NoRun(_) => "run.no-record",
             Self::Left(_) => "run.left",
         }
@@ -150,6 +159,10 @@ impl Failure for RuntimeError {
             Self::MissingInputs(_) => {
                 vec!["`xt-compile dataset` and `xt-store put` bring files into the store; --store says which".into()]
             }
+            Self::Unreceived { attempt, operation } => vec![
+                format!("run its plan again with --operation-id {operation}: that starts this attempt, and no other"),
+                format!("or give it up with --cancel {attempt}"),
+            ],
             Self::Unseen { .. } => {
                 vec!["ask again where it was started: the same machine, the same container".into()]
             }

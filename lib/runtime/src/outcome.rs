@@ -39,6 +39,8 @@ pub struct Seen<'a> {
     pub out_of_memory: Option<u64>,
     /// What is wrong with its outputs.
     pub outputs: Option<&'a str>,
+    /// Whether no room was left for its outputs.
+    pub full: bool,
 }
 
 /// The code that a worker exits with when a stop condition holds it.
@@ -95,6 +97,7 @@ fn broken(seen: &Seen<'_>) -> (Status, String) {
         (Some(SIGXCPU), _) => return (Status::Exhausted, "the budget of processor time ran out".into()),
         (Some(SIGXFSZ), _) => return (Status::Exhausted, "an output grew past the storage budget".into()),
         (_, Some(stop)) if obeyed(seen) => return stopped(stop, seen.cancel),
+        _ if seen.full => return (Status::Exhausted, format!("no room was left for its outputs; {}", failure(seen))),
         _ => {}
     }
     (Status::Failed, failure(seen))
@@ -156,6 +159,7 @@ mod tests {
         torn: usize,
         out_of_memory: Option<u64>,
         outputs: Option<&'static str>,
+        full: bool,
         disagreement: Option<Disagreement>,
     }
 
@@ -170,6 +174,7 @@ mod tests {
             torn: 0,
             out_of_memory: Some(0),
             outputs: None,
+            full: false,
             disagreement: None,
         }
     }
@@ -188,6 +193,7 @@ mod tests {
             cancel: case.cancel,
             out_of_memory: case.out_of_memory,
             outputs: case.outputs,
+            full: case.full,
         })
     }
 
@@ -246,13 +252,22 @@ mod tests {
         assert_eq!(judged(&late), (Status::Exhausted, "the wall-clock budget of 60 s ran out".into()));
         let full = Case { end: None, exit: signalled(9), out_of_memory: Some(1), ..good() };
         assert_eq!(judged(&full).0, Status::Exhausted);
+        let no_room = Case { end: None, exit: exited(1), full: true, ..good() };
+        assert_eq!(judged(&no_room).0, Status::Exhausted);
+        assert_eq!(judged(&Case { full: true, ..good() }).0, Status::Succeeded, "full to the brim is not too full");
         let unknown = Case { end: None, exit: signalled(9), out_of_memory: None, ..good() };
         assert_eq!(judged(&unknown).0, Status::Failed, "a kill without a counter is no lack of memory");
-        let held =
-            Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: exited(3), steps: 3, ..good() };
+        let held = Case {
+            end: Some(End::Held { step: 3, reason: "loss".into() }),
+            exit: exited(3),
+            steps: 3,
+            updates: 3,
+            ..good()
+        };
         assert_eq!(judged(&held), (Status::Held, "at step 3: loss".into()));
         assert_eq!(judged(&Case { exit: CLEAN, ..held }).0, Status::Failed, "report and exit must agree");
-        let crashed = Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: signalled(11), ..good() };
+        let crashed =
+            Case { end: Some(End::Held { step: 3, reason: "loss".into() }), exit: signalled(11), updates: 3, ..good() };
         assert_eq!(judged(&crashed).0, Status::Failed);
     }
 }

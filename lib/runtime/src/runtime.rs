@@ -152,7 +152,10 @@ impl Runtime {
         let place = Place::open(&self.store, self.clock)?;
         let folder = Folder::of(&self.store, id);
         let mut attempt = known(&place, id)?;
-        if attempt.process.is_none() && !attempt.state.is_terminal() && folder.order().exists() {
+        if attempt.process.is_none() && !attempt.state.is_terminal() {
+            if !folder.order().exists() {
+                return Err(RuntimeError::Unreceived { attempt: attempt.id, operation: attempt.operation });
+            }
             self.spawn(id)?;
         }
         let mut follower = Follower::new(&folder.telemetry());

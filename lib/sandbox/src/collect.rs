@@ -8,6 +8,7 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, open, openat};
+use nix::sys::statvfs::fstatvfs;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use xt_core::digest::{Digest, Hasher};
 use xt_core::relpath::RelativePath;
@@ -59,6 +60,11 @@ impl Outputs {
     pub(crate) fn open(path: &Path) -> Result<Self, SandboxError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         open(path, flags, Mode::empty()).map(Self::new).map_err(doing("opening the output folder"))
+    }
+
+    /// Whether no room is left for another byte or another file.
+    pub fn are_full(&self) -> bool {
+        fstatvfs(&self.folder).is_ok_and(|room| room.blocks_available() == 0 || room.files_available() == 0)
     }
 
     /// Copies every plain file to the same place below `into` and refuses everything else. `into` is made if it is

@@ -56,9 +56,9 @@ crate::record! {
         parameters: Digest,
         /// Digest of the optimiser's state after the update, by name.
         optimizer: Digest,
-        /// Digest of the random generator after the step: its name, seed and logical time.
+        /// Digest of the [`Generator`] after the step.
         generator: Digest,
-        /// Digest of the data cursor after the step: the next sample that was not consumed.
+        /// Digest of the [`Cursor`] after the step.
         cursor: Digest,
         /// Whether the update was left out.
         skipped: bool,
