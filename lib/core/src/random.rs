@@ -14,7 +14,7 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 /// Blocks computed together.
-const LANES: usize = 8;
+const LANES: usize = 16;
 
 /// Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {

@@ -56,9 +56,9 @@ crate::record! {
         parameters: Digest,
         /// Digest of the optimiser's state after the update, by name.
         optimizer: Digest,
-        /// Digest of the [`Generator`] after the step.
+        /// Digest of the random generator after the step: its name, seed and logical time.
         generator: Digest,
-        /// Digest of the [`Cursor`] after the step.
+        /// Digest of the data cursor after the step: the next sample that was not consumed.
         cursor: Digest,
         /// Whether the update was left out.
         skipped: bool,
