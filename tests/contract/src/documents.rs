@@ -286,7 +286,7 @@ fn runs() -> Vec<Run> {
     killed.artifacts = Vec::new();
     killed.quarantined = vec![artifact("out/part.bin")];
     killed.observed = Observed {
-        wall_nanoseconds: Some(1),
+        wall_nanoseconds: None,
         cpu_nanoseconds: None,
         peak_memory_bytes: None,
         survivors_killed: None,
