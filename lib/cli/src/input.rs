@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use xt_core::canonical::{self, Value};
 use xt_core::digest::Digest;
+use xt_core::fault::Faults;
 
 use crate::error::{CliError, Error};
 
@@ -91,6 +92,21 @@ pub fn read_documents(sources: &[Source], lookup: Lookup<'_>) -> Result<Vec<Docu
         documents.extend(values.into_iter().map(|value| Document { value, origin: source.name() }));
     }
     Ok(documents)
+}
+
+/// Applies `verb` to every document. When one is refused, all faults of all documents come back; those of one among
+/// several are told apart by its place and origin.
+pub fn each<T>(documents: &[Document], verb: impl Fn(&Value) -> Result<T, Faults>) -> Result<Vec<T>, Faults> {
+    let mut done = Vec::new();
+    let mut refused = Faults::new();
+    for (index, Document { value, origin }) in documents.iter().enumerate() {
+        match verb(value) {
+            Ok(result) => done.push(result),
+            Err(faults) if documents.len() == 1 => return Err(faults),
+            Err(faults) => refused.0.extend(faults.within(&format!("document {} ({origin})", index + 1)).0),
+        }
+    }
+    refused.or(done)
 }
 
 /// The only document of a source.

@@ -16,9 +16,10 @@ mod report;
 pub use common::{Common, ErrorFormat, ProgressMode};
 pub use error::{CliError, Error};
 pub use generate::Manual;
-pub use input::{Document, Lookup, Source, read_bytes, read_documents, read_one};
+pub use input::{Document, Lookup, Source, each, read_bytes, read_documents, read_one};
 pub use output::Output;
 pub use progress::Progress;
+pub use report::note;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

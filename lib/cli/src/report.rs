@@ -34,6 +34,13 @@ pub(crate) fn report(name: &str, common: &Common, error: &Error) -> Exit {
     if written { error.exit() } else { Exit::System }
 }
 
+/// Says something to people on standard error, unless they asked for quiet.
+pub fn note(common: &Common, text: &str) {
+    if !common.quiet {
+        drop(io::stderr().write_all(format!("{}\n", printable(text)).as_bytes()));
+    }
+}
+
 fn as_json(name: &str, error: &dyn xt_core::fault::Failure) -> Value {
     let faults =
         error.faults().map_or(Value::Null, |faults| faults.to_value().get("faults").cloned().unwrap_or(Value::Null));

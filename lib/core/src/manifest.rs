@@ -4,7 +4,9 @@ pub mod bundle;
 pub mod candidate;
 pub mod custody;
 pub mod dataset;
+pub mod decision;
 pub mod event;
+pub mod incident;
 pub mod intent;
 pub mod job;
 pub mod plan;
@@ -36,7 +38,11 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<candidate::Candidate>(),
         entry::<custody::Custody>(),
         entry::<dataset::Dataset>(),
+        entry::<decision::Context>(),
+        entry::<decision::Decision>(),
         entry::<event::Event>(),
+        entry::<incident::Incident>(),
+        entry::<incident::IncidentReport>(),
         entry::<intent::Intent>(),
         entry::<plan::Plan>(),
         entry::<refusal::Refusal>(),

@@ -35,4 +35,12 @@ tags! {
     STATUS = "xt.status/1";
     /// Every reason why an input was refused.
     REFUSAL = "xt.refusal/1";
+    /// A contract and the evidence of one step's stages.
+    INCIDENT = "xt.incident/1";
+    /// Where the earliest evidenced non-finite value is.
+    INCIDENT_REPORT = "xt.incident-report/1";
+    /// An objective and the results of one evaluation cycle.
+    DECISION_CONTEXT = "xt.decision-context/1";
+    /// What is proposed for a candidate, and on which comparisons.
+    DECISION = "xt.decision/1";
 }

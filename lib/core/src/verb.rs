@@ -6,6 +6,8 @@ pub mod chain;
 pub mod compare;
 pub mod compile;
 pub mod custody;
+pub mod decide;
 pub mod environment;
 pub mod explain;
 pub mod settle;
+pub mod triage;

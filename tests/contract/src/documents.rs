@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
-use xt_core::field::{Manifest, object};
+use xt_core::field::{Field, Manifest, object};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::{
@@ -21,7 +21,14 @@ use xt_core::manifest::candidate::{
 };
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::decision::{
+    Constraint, Context, Decision, Direction, Engine, EvaluationResult, Interval, Metric, Objective as Asked, Operator,
+    Primary, Sliced, Subject,
+};
 use xt_core::manifest::event::{Event, Level};
+use xt_core::manifest::incident::{
+    Contract, Convention, Incident, IncidentReport, Owner, State as StageState, Telemetry,
+};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
 use xt_core::manifest::refusal::Refusal;
@@ -30,13 +37,15 @@ use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
 use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
-use xt_core::manifest::trace::Trace;
+use xt_core::manifest::trace::{StageName, Trace};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
+use xt_core::verb::decide::decide;
 use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
+use xt_core::verb::triage;
 
 /// Valid documents of every kind, without `id`.
 pub fn all() -> Vec<(&'static str, Value)> {
@@ -54,6 +63,10 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &events());
     add(&mut all, &standings());
     add(&mut all, &[refusal()]);
+    add(&mut all, &[incident_with(3)]);
+    add(&mut all, &incident_reports());
+    add(&mut all, &contexts());
+    add(&mut all, &decisions());
     all
 }
 
@@ -83,6 +96,10 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.event/1" => decode::<Event>(value),
         "xt.status/1" => decode::<Standing>(value),
         "xt.refusal/1" => decode::<Refusal>(value),
+        "xt.incident/1" => decode::<Incident>(value),
+        "xt.incident-report/1" => decode::<IncidentReport>(value),
+        "xt.decision-context/1" => decode::<Context>(value),
+        "xt.decision/1" => decode::<Decision>(value),
         other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
     }
 }
@@ -457,4 +474,148 @@ fn refusal() -> Refusal {
     let mut faults = Faults::one("/name", "field.missing", "this field must be declared");
     faults.add("", "schema.missing", "expected a schema");
     Refusal::from(&faults)
+}
+
+fn owner(text: &str) -> Owner {
+    Owner::new(text).unwrap_or_else(|| panic!("{text} is a team"))
+}
+
+fn contract() -> Contract {
+    Contract {
+        contract_version: name("contract-3"),
+        run_id: name("run-7"),
+        step_id: 33,
+        model_version: name("model-2"),
+        dataset_version: name("data-5"),
+        batch_id: name("batch-33"),
+        objective_version: name("objective-4"),
+        optimizer_version: name("optimizer-6"),
+        precision: name("float32"),
+        loss_scale_version: name("scale-8"),
+        loss_scale: number(1024.5).into(),
+        minimum_numeric_resolution: number(1e-12).into(),
+        maximum_absolute_finite: number(1e9).into(),
+        maximum_elements_per_stage: 4096,
+        maximum_total_elements: 20_000,
+        numeric_convention: Convention::Binary64Summary,
+        data_owner: owner("team:data"),
+        model_owner: owner("team:model"),
+        objective_owner: owner("team:objective"),
+        optimizer_owner: owner("team:optimizer"),
+        incident_owner: owner("team:incident"),
+    }
+}
+
+/// A stage with 77 elements, `bad` of them not finite, or one that did not run.
+fn telemetry(stage: StageName, ran: StageState, bad: u64) -> Telemetry {
+    let Contract { run_id, step_id, model_version, dataset_version, batch_id, objective_version, .. } = contract();
+    let Contract { optimizer_version, precision, loss_scale_version, loss_scale, .. } = contract();
+    let checked = if ran == StageState::Observed { 77 } else { 0 };
+    let answers = match stage {
+        StageName::Input => "team:data",
+        StageName::Forward | StageName::Backward => "team:model",
+        StageName::Loss => "team:objective",
+        StageName::Optimizer => "team:optimizer",
+    };
+    Telemetry {
+        telemetry_id: name(&format!("telemetry-{stage}")),
+        tensor_set_id: name(&format!("tensors-{stage}")),
+        stage,
+        stage_order: stage as u64,
+        state: ran,
+        checked_elements: checked,
+        finite_elements: checked - bad,
+        nonfinite_elements: bad,
+        maximum_absolute_finite: number(if checked == 0 { 0.0 } else { 3.5 }).into(),
+        run_id,
+        step_id,
+        model_version,
+        dataset_version,
+        batch_id,
+        objective_version,
+        optimizer_version,
+        precision,
+        loss_scale_version,
+        loss_scale,
+        evidence_source_id: name("probe-1"),
+        owner: owner(answers),
+    }
+}
+
+/// An incident of a step whose loss holds `bad` values that are not finite.
+fn incident_with(bad: u64) -> Incident {
+    let after = if bad == 0 { StageState::Observed } else { StageState::NotRun };
+    let stages = StageName::ALL.iter().map(|stage| match stage {
+        StageName::Input | StageName::Forward => telemetry(*stage, StageState::Observed, 0),
+        StageName::Loss => telemetry(*stage, StageState::Observed, bad),
+        StageName::Backward | StageName::Optimizer => telemetry(*stage, after, 0),
+    });
+    let evidence = object([
+        ("evidence_id", "evidence-1".into()),
+        ("stages", Value::List(stages.map(|stage| stage.write()).collect())),
+    ]);
+    let unsealed = object([("contract", contract().write()), ("evidence", evidence)]);
+    triage::seal(&unsealed).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn incident_reports() -> Vec<IncidentReport> {
+    let report = |bad| triage::triage(&incident_with(bad).encode()).unwrap_or_else(|faults| panic!("{faults}")).1;
+    vec![report(0), report(3)]
+}
+
+/// A metric with everything that can be said about it, and one with as little as possible.
+fn metrics() -> Vec<Metric> {
+    let full = Metric {
+        name: String::from("accuracy"),
+        value: Some(number(0.83)),
+        slice: Some(String::from("rare")),
+        evaluator_name: String::from("native"),
+        evaluator_version: String::from("1"),
+        seed: Some(7),
+        sample_count: Some(100),
+        confidence_interval: Some(Interval { low: number(0.79), high: number(0.87) }),
+        standard_error: Some(number(0.02)),
+    };
+    let bare = Metric {
+        slice: None,
+        seed: None,
+        sample_count: None,
+        confidence_interval: None,
+        standard_error: None,
+        ..full.clone()
+    };
+    vec![full, bare.clone(), Metric { name: String::from("loss"), value: None, ..bare }]
+}
+
+fn contexts() -> Vec<Context> {
+    let rule = |slice: Option<&str>| Sliced {
+        slice: slice.map(String::from),
+        of: Constraint { name: String::from("accuracy"), operator: Operator::AtLeast, value: number(0.75) },
+    };
+    let context = |primary: &str, target| Context {
+        experiment_id: name("experiment-1"),
+        node_id: name("node-1"),
+        evaluation_cycle: 2,
+        objective: Asked {
+            primary: Primary { name: String::from(primary), direction: Direction::Maximize },
+            target,
+            constraints: vec![rule(None), rule(Some("rare"))],
+        },
+        results: vec![EvaluationResult {
+            id: name("result-1"),
+            evaluation_run_id: name("evaluation-1"),
+            node_id: name("node-1"),
+            subject: Subject { id: name("bundle-1"), digest: digest("bundle") },
+            evaluation_fingerprint: digest("how"),
+            metrics: metrics(),
+        }],
+    };
+    vec![context("accuracy", Some(number(0.81))), context("accuracy", None), context("loss", Some(number(0.5)))]
+}
+
+fn decisions() -> Vec<Decision> {
+    let mut contexts = contexts();
+    // Without results every metric is missing, over everything and over a slice.
+    contexts[2].results.clear();
+    contexts.iter().map(|context| decide(context, Engine::Threshold)).collect()
 }

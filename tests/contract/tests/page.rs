@@ -21,7 +21,7 @@ fn the_manual_page_of_documents_is_that_of_the_types() {
 fn the_page_names_every_kind_and_describes_every_field() {
     let page = manifest_page();
     for tag in tag::ALL {
-        assert!(page.contains(&format!(".SS {tag}\n")), "{tag}");
+        assert!(page.contains(&format!(".SS {}\n", tag.replace('-', "\\-"))), "{tag}");
     }
     let lines: Vec<&str> = page.lines().collect();
     for (number, _) in lines.iter().enumerate().filter(|(_, line)| **line == ".TP") {
