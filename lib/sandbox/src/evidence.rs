@@ -14,7 +14,7 @@ use crate::group::{Group, Refused};
 use crate::identity::Way;
 use crate::namespace::{Failed, code_attributes, folders, names};
 use crate::policy::{INPUTS, Policy};
-use crate::probe::ATTEMPTS;
+use crate::probe::{ATTEMPTS, TWINS};
 use crate::{filter, rules};
 
 /// What was set up and what was tried.
@@ -23,6 +23,8 @@ pub(crate) struct Evidence {
     asked_namespaces: bool,
     /// Whether there are namespaces with a root of their own.
     pub(crate) namespaces: Result<(), Failed>,
+    /// Whether the guard reported that it stands in a root of its own.
+    pub(crate) entered: bool,
     /// How landlock and the filter fared.
     pub(crate) layers: BTreeMap<String, Result<(), Failed>>,
     /// Outcomes of the attempts without a sandbox.
@@ -47,6 +49,7 @@ impl Evidence {
             way,
             asked_namespaces: namespaces,
             namespaces: Ok(()),
+            entered: false,
             layers: BTreeMap::new(),
             outside,
             inside: BTreeMap::new(),
@@ -60,7 +63,7 @@ impl Evidence {
 
     /// Whether the layers stand, so that a failure from now on is one of the trainer's start.
     pub(crate) fn standing(&self) -> bool {
-        !self.asked_namespaces || !self.inside.is_empty() || !self.layers.is_empty()
+        !self.asked_namespaces || self.entered
     }
 }
 
@@ -169,10 +172,9 @@ fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
     Control { id: id.into(), floor, mechanisms: in_force, state, missing, proof }
 }
 
-/// The environment is an argument of the exec, so that no attempt before it could show anything; a count of files is
-/// an option of the mount.
+/// The environment is an argument of the exec, so that no attempt before it could show anything.
 fn needs_proof(id: &str) -> bool {
-    !matches!(id, "environment.built" | "limit.files")
+    id != "environment.built"
 }
 
 /// Rights that landlock lacks on this kernel, and what stands in for them. No reason to call a control incomplete.
@@ -185,12 +187,14 @@ fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
 }
 
 fn proof(evidence: &Evidence, id: &str) -> Vec<Probe> {
-    let tried = ATTEMPTS.iter().filter(|(control, ..)| *control == id);
+    let attempts = ATTEMPTS.iter().map(|(control, name, ..)| (*control, *name));
+    let twins = TWINS.iter().map(|(control, name, _)| (*control, *name));
+    let tried = attempts.chain(twins).filter(|(control, _)| *control == id);
     tried
-        .filter_map(|(_, name, ..)| {
-            let inside = evidence.inside.get(*name)?.clone();
-            let control = evidence.outside.get(*name).cloned().unwrap_or_else(|| "not tried".into());
-            Some(Probe { probe: (*name).into(), control, inside })
+        .filter_map(|(_, name)| {
+            let inside = evidence.inside.get(name)?.clone();
+            let control = evidence.outside.get(name).cloned().unwrap_or_else(|| "not tried".into());
+            Some(Probe { probe: name.into(), control, inside })
         })
         .collect()
 }

@@ -68,6 +68,9 @@ fn enter(setup: &Setup) -> Result<(), Failed> {
     let built = tree.enter()?;
     // The trainer must not read the supervisor's memory or environment, of which this process holds a copy.
     sys::control(libc::PR_SET_DUMPABLE, 0).map_err(at("hiding the guard"))?;
+    for (name, outcome) in &built.twins {
+        tell(setup.guard, &["probe", name, outcome]);
+    }
     let proc = built.without_proc.map_or(0, |errno| errno as i32).to_string();
     send(sys::borrow(setup.guard), &["outputs", &proc], Some(built.outputs.as_raw_fd()))
         .map_err(at("handing over outputs"))

@@ -17,7 +17,7 @@ use nix::unistd::{chdir, pivot_root};
 use crate::admit::Admitted;
 use crate::error::errno;
 use crate::policy::{INPUTS, LIBRARIES, OUTPUTS, Policy};
-use crate::sys;
+use crate::{probe, sys};
 
 // Attributes of mount_setattr(2), from linux/mount.h.
 const READ_ONLY: u64 = 0x1;
@@ -59,6 +59,8 @@ pub(crate) struct Built {
     pub(crate) outputs: OwnedFd,
     /// Why there is no `/proc`, when there is none.
     pub(crate) without_proc: Option<Errno>,
+    /// Outcomes of the attempts on a small twin of the output folder.
+    pub(crate) twins: Vec<(String, String)>,
 }
 
 /// Names of the attributes in `bits`, for the record.
@@ -109,11 +111,11 @@ impl Tree<'_> {
         for device in DEVICES {
             self.bind_file(Path::new(device), Path::new(device), DEVICE)?;
         }
-        self.output_folder()?;
+        let twins = self.output_folder()?;
         self.pivot()?;
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let outputs = open(OUTPUTS, flags, Mode::empty()).map_err(at("opening the output folder"))?;
-        Ok(Built { outputs, without_proc })
+        Ok(Built { outputs, without_proc, twins })
     }
 
     fn place(&self, inside: &Path) -> PathBuf {
@@ -149,16 +151,25 @@ impl Tree<'_> {
         Ok(mount(Some("proc"), &folder.join("pid"), Some("proc"), flags, options).err())
     }
 
-    fn output_folder(&self) -> Result<(), Failed> {
+    /// Mounts the output folder, after a small twin of it was seen to keep to its limits.
+    fn output_folder(&self) -> Result<Vec<(String, String)>, Failed> {
         let place = self.place(Path::new(OUTPUTS));
-        let limits = &self.policy.limits;
+        self.memory_folder(&place, probe::TWIN_BYTES, probe::TWIN_FILES)?;
+        let mut twins = Vec::new();
+        probe::run_twins(&place, |name, outcome| twins.push((name.into(), outcome.into())));
+        umount2(&place, MntFlags::MNT_DETACH).map_err(at("removing the twin of the output folder"))?;
+        self.memory_folder(&place, self.policy.limits.storage_bytes, self.policy.limits.file_count)?;
+        attribute(&place, false, OUTPUT)?;
+        Ok(twins)
+    }
+
+    fn memory_folder(&self, place: &Path, bytes: u64, files: u64) -> Result<(), Failed> {
         // The root folder of a tmpfs takes a file number itself.
-        let (bytes, files, owner) = (limits.storage_bytes, limits.file_count + 1, self.owner);
+        let (files, owner) = (files + 1, self.owner);
         let options = format!("size={bytes},nr_inodes={files},mode=0700,uid={owner},gid={owner}");
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        mount(Some("outputs"), &place, Some("tmpfs"), flags, Some(options.as_str()))
-            .map_err(at("mounting the output folder"))?;
-        attribute(&place, false, OUTPUT)
+        mount(Some("outputs"), place, Some("tmpfs"), flags, Some(options.as_str()))
+            .map_err(at("mounting the output folder"))
     }
 
     fn pivot(&self) -> Result<(), Failed> {

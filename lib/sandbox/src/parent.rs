@@ -50,13 +50,14 @@ pub fn start(mut policy: Policy) -> Result<Running, SandboxError> {
     let admitted = admit(&policy)?;
     let namespaces = policy.profile == Profile::Full;
     let mut standing = stand(&policy, &admitted, namespaces)?;
+    // With this the controls were not even reached: it is no finding about the host.
+    if let Some((stage, errno)) = standing.evidence.failed.take() {
+        return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
+    }
     let custody = judge(&policy, &admitted, &standing.evidence);
     let missing = crate::evidence::missing(&custody);
     if !missing.is_empty() {
         return Err(SandboxError::Unenforced { custody: Box::new(custody), missing });
-    }
-    if let Some((stage, errno)) = standing.evidence.failed.take() {
-        return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
     }
     standing.go(&policy, custody)
 }
@@ -192,9 +193,11 @@ fn outside(way: Way, scene: &Scene) -> Result<BTreeMap<String, String>, SandboxE
         Fork::Child => {
             drop(ours);
             if way.become_dedicated().is_ok() {
-                probe::run(scene, |name, outcome| {
+                let report = |name: &str, outcome: &str| {
                     send(theirs.as_fd(), &["probe", name, outcome], None).ok();
-                });
+                };
+                probe::run(scene, report);
+                probe::run_twins(&scene.outputs, report);
             }
             send(theirs.as_fd(), &["done"], None).ok();
             sys::leave(0)
@@ -310,7 +313,10 @@ impl Standing {
                     if message.number(3) == 0 { Ok(()) } else { Err((message.word(2).to_string(), errno(3))) };
                 self.evidence.layers.insert(message.word(1).into(), outcome);
             }
-            "outputs" if message.number(1) != 0 => self.evidence.without_proc = Some(errno(1)),
+            "outputs" => {
+                self.evidence.entered = true;
+                self.evidence.without_proc = (message.number(1) != 0).then(|| errno(1));
+            }
             "failed" => {
                 let failed = (message.word(1).to_string(), errno(2));
                 if self.evidence.standing() {

@@ -76,6 +76,43 @@ pub(crate) const ATTEMPTS: &[(&str, &str, bool, Attempt)] = &[
     ("process.isolated", "read_a_neighbours_memory", false, |scene| sys::read_memory(scene.neighbour, scene.address)),
 ];
 
+type FolderAttempt = fn(&Path) -> Result<(), Errno>;
+
+/// Attempts to exceed a file system that grants [`TWIN_BYTES`] and [`TWIN_FILES`]. Inside, they are made on a small twin of
+/// the output folder, mounted in the same way: filling the real one would cost its whole size.
+pub(crate) const TWINS: &[(&str, &str, FolderAttempt)] = &[
+    ("limit.files", "make_more_files_than_granted", make_too_many_files),
+    ("limit.storage", "write_more_than_granted", write_too_much),
+];
+/// Bytes that the twin grants.
+pub(crate) const TWIN_BYTES: u64 = 16 << 10;
+/// Files that the twin grants.
+pub(crate) const TWIN_FILES: u64 = 4;
+
+/// Makes the attempts of [`TWINS`] in `folder`.
+pub(crate) fn run_twins(folder: &Path, mut report: impl FnMut(&str, &str)) {
+    for (_, name, attempt) in TWINS {
+        report(name, &word(attempt(folder)));
+    }
+}
+
+fn make_too_many_files(folder: &Path) -> Result<(), Errno> {
+    let names: Vec<PathBuf> = (0..=TWIN_FILES).map(|number| folder.join(number.to_string())).collect();
+    let outcome = io(names.iter().try_for_each(|name| fs::File::create_new(name).map(drop)));
+    for name in names {
+        // Those that could not be made are not there.
+        fs::remove_file(name).ok();
+    }
+    outcome
+}
+
+fn write_too_much(folder: &Path) -> Result<(), Errno> {
+    let path = folder.join("bytes");
+    let outcome = io(fs::write(&path, vec![1; usize::try_from(TWIN_BYTES).unwrap_or(0) + 1]));
+    fs::remove_file(path).ok();
+    outcome
+}
+
 /// Makes every attempt and tells `report` how it went: `OK` or the error's name.
 pub(crate) fn run(scene: &Scene, mut report: impl FnMut(&str, &str)) {
     sys::ignore_signal(libc::SIGXFSZ);

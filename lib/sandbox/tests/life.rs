@@ -210,6 +210,21 @@ fn what_cannot_start_is_told_apart_from_what_failed() {
 }
 
 #[test]
+fn a_program_that_the_trainers_user_cannot_read_is_named() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("not tested: a program that another user cannot read (this test does not run as root)");
+        return;
+    }
+    for profile in CONFINED {
+        let place = Place::new();
+        open_up(&place.at("hostile"), 0o700);
+        let error = start(place.policy(profile, "hostile", &[])).err().unwrap();
+        assert!(matches!(&error, SandboxError::NotStarted { errno: Errno::EACCES, .. }), "{profile}: {error:?}");
+        assert!(error.to_string().contains("reading") && error.hints()[0].contains("readable"), "{error}");
+    }
+}
+
+#[test]
 fn a_library_that_nobody_admitted_is_named() {
     let place = Place::new();
     compile(&place, "libodd.so", "int odd(void) { return 7; }", &["-shared", "-fPIC"]);
