@@ -28,7 +28,7 @@ pub(crate) struct Evidence {
     /// How landlock and the filter fared.
     pub(crate) layers: BTreeMap<String, Result<(), Failed>>,
     /// Outcomes of the attempts without a sandbox.
-    outside: BTreeMap<String, String>,
+    pub(crate) outside: BTreeMap<String, String>,
     /// Outcomes of the attempts inside.
     pub(crate) inside: BTreeMap<String, String>,
     /// Effective capabilities of the trainer's process as it found them, in hexadecimal digits.
@@ -43,7 +43,7 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Nothing is known yet but what can be found outside.
-    pub(crate) fn new(way: Way, namespaces: bool, outside: BTreeMap<String, String>, group: Option<&Group>) -> Self {
+    pub(crate) fn new(way: Way, namespaces: bool, group: Option<&Group>) -> Self {
         let none = Err(("looking for the controller", Errno::ENOENT));
         Self {
             way,
@@ -51,7 +51,7 @@ impl Evidence {
             namespaces: Ok(()),
             entered: false,
             layers: BTreeMap::new(),
-            outside,
+            outside: BTreeMap::new(),
             inside: BTreeMap::new(),
             capabilities: None,
             without_proc: None,

@@ -113,7 +113,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     let way = if policy.profile == Profile::None { Way::Same } else { Way::here(namespaces) };
     let canary = Canary::place(way)?;
     let open = canary.open_folder();
-    let outside = outside(way, &canary.scene(&open, &open)?)?;
+    let control = ControlArm::begin(way, &canary.scene(&open, &open)?)?;
     if way == Way::Dedicated && !namespaces {
         give_outputs(policy, way)?;
     }
@@ -142,7 +142,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     let launched = launch(&setup)?;
     drop((guard_end, stage_end, stdout_end, stderr_end));
     let mut standing = Standing {
-        evidence: Evidence::new(way, namespaces, outside, group.as_ref()),
+        evidence: Evidence::new(way, namespaces, group.as_ref()),
         guard: None,
         stage,
         streams: (stdout, stderr),
@@ -155,6 +155,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
         Err(errno) => standing.evidence.namespaces = Err(("making namespaces".into(), errno)),
         Ok(()) => standing.follow(guard_wire)?,
     }
+    standing.evidence.outside = control.finish()?;
     Ok(standing)
 }
 
@@ -186,34 +187,43 @@ fn give_outputs(policy: &Policy, way: Way) -> Result<(), SandboxError> {
     })
 }
 
-/// Every attempt made without a sandbox, as the trainer's user.
-fn outside(way: Way, scene: &Scene) -> Result<BTreeMap<String, String>, SandboxError> {
-    let (ours, theirs) = wire().map_err(doing("making a wire"))?;
-    match sys::fork().map_err(doing("forking the control arm"))? {
-        Fork::Child => {
-            drop(ours);
-            if way.become_dedicated().is_ok() {
+/// The control arm: every attempt made without a sandbox, as the trainer's user, while the sandbox is being built.
+struct ControlArm {
+    pid: Pid,
+    wire: OwnedFd,
+}
+
+impl ControlArm {
+    fn begin(way: Way, scene: &Scene) -> Result<Self, SandboxError> {
+        let (wire, theirs) = wire().map_err(doing("making a wire"))?;
+        match sys::fork().map_err(doing("forking the control arm"))? {
+            Fork::Parent(pid) => Ok(Self { pid, wire }),
+            Fork::Child => {
+                drop(wire);
                 let report = |name: &str, outcome: &str| {
                     send(theirs.as_fd(), &["probe", name, outcome], None).ok();
                 };
-                probe::run(scene, report);
-                probe::run_twins(&scene.outputs, report);
-            }
-            send(theirs.as_fd(), &["done"], None).ok();
-            sys::leave(0)
-        }
-        Fork::Parent(pid) => {
-            drop(theirs);
-            let mut outcomes = BTreeMap::new();
-            while let Some(message) = receive(ours.as_fd()).map_err(doing("listening to the control arm"))? {
-                if message.kind() == "done" {
-                    break;
+                if way.become_dedicated().is_ok() {
+                    probe::run(scene, report);
+                    probe::run_twins(&scene.outputs, report);
                 }
-                outcomes.insert(message.word(1).to_string(), message.word(2).to_string());
+                report("", "");
+                sys::leave(0)
             }
-            sys::wait_process(pid).map_err(doing("waiting for the control arm"))?;
-            Ok(outcomes)
         }
+    }
+
+    /// The outcomes by attempt.
+    fn finish(self) -> Result<BTreeMap<String, String>, SandboxError> {
+        let mut outcomes = BTreeMap::new();
+        while let Some(message) = receive(self.wire.as_fd()).map_err(doing("listening to the control arm"))? {
+            if message.word(1).is_empty() {
+                break;
+            }
+            outcomes.insert(message.word(1).to_string(), message.word(2).to_string());
+        }
+        sys::wait_process(self.pid).map_err(doing("waiting for the control arm"))?;
+        Ok(outcomes)
     }
 }
 
@@ -259,10 +269,18 @@ impl Standing {
         self.guard = Some(Guarded { pid, process, wire: Some(guard_wire) });
         loop {
             let (from_guard, from_stage) = self.wait()?;
-            if from_stage && self.take(false)? {
+            if from_guard && self.take(true)? {
+                // What the trainer's process had to say is worth more than that the guard is gone.
+                while !self.take(false)? {}
                 return Ok(());
             }
-            if from_guard && self.take(true)? {
+            // The guard had spoken of its root before it made the trainer's process.
+            while from_stage && !self.evidence.standing() {
+                if self.take(true)? {
+                    return Ok(());
+                }
+            }
+            if from_stage && self.take(false)? {
                 return Ok(());
             }
         }
@@ -285,7 +303,7 @@ impl Standing {
         let guard = self.guard.as_ref().and_then(|guard| guard.wire.as_ref());
         let wire = if from_guard { guard.unwrap_or(&self.stage) } else { &self.stage };
         let Some(mut message) = receive(wire.as_fd()).map_err(doing("listening to the sandbox"))? else {
-            if self.evidence.failed.is_none() {
+            if self.evidence.failed.is_none() && self.evidence.namespaces.is_ok() {
                 self.evidence.failed = Some(("the sandbox ended before the trainer was ready".into(), Errno::ESRCH));
             }
             return Ok(true);
