@@ -154,7 +154,7 @@ fn a_living_writer_keeps_its_unfinished_work_while_others_come_and_go() {
 /// `xt-store put in --name kept`, with strace doing something to the n-th call of a kind.
 fn tampered(folder: &Folder, call: &str, action: &str, number: usize) -> Output {
     let mut command = Command::new("strace");
-    command.args(["-qq", "-o", "trace", "-e", &format!("trace={call}"), "-e"]);
+    command.args(["-f", "-qq", "-o", "trace", "-e", &format!("trace={call}"), "-e"]);
     command.arg(format!("inject={call}:{action}:when={number}"));
     command.arg(programs().join("xt-store")).args(["put", "in", "--name", "kept", "--reason", "new"]);
     command.current_dir(folder.path()).env_clear().env("XT_NOW", NOW).stdin(Stdio::null()).output().unwrap()
@@ -170,7 +170,7 @@ fn has_strace() -> bool {
 }
 
 /// The calls by which a put changes the disk or waits for it.
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 8] = [
     "write",
     "fsync",
     "rename,renameat,renameat2",
@@ -179,10 +179,6 @@ const CALLS: [&str; 12] = [
     "openat,openat2",
     "flock",
     "fchmod,chmod,fchmodat",
-    "close",
-    "lseek",
-    "pread64",
-    "getdents64",
 ];
 
 #[test]
@@ -200,7 +196,7 @@ fn killed_at_any_system_call_a_put_has_happened_whole_or_not_at_all() {
             if old {
                 folder.xt("store").args(["put", "in", "--name", "kept", "--reason", "old"]).run().expect(0);
             }
-            folder.write("in", Random(8).bytes(200_000));
+            folder.write("in", Random(8).bytes(1_500_000));
             let output = tampered(&folder, call, "signal=SIGKILL", number);
             if output.status.code().is_some() && !killed_itself(&output) {
                 assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -209,7 +205,7 @@ fn killed_at_any_system_call_a_put_has_happened_whole_or_not_at_all() {
             points += 1;
             folder.xt("store").arg("put").input("the next").run().expect(0);
             let named = check(&folder).get("kept").copied();
-            let (before, after) = (old.then(|| Digest::of(b"old")), Some(Digest::of(&Random(8).bytes(200_000))));
+            let (before, after) = (old.then(|| Digest::of(b"old")), Some(Digest::of(&Random(8).bytes(1_500_000))));
             assert!(named == before || named == after, "{call} {number}: {named:?}");
             folder.xt("store").args(["put", "in", "--name", "kept"]).run().expect(0);
             assert_eq!(check(&folder).get("kept").copied(), after, "{call} {number}");
@@ -240,7 +236,7 @@ fn an_error_at_any_system_call_is_reported_and_leaves_nothing_half_done() {
             if old {
                 folder.xt("store").args(["put", "in", "--name", "kept", "--reason", "old"]).run().expect(0);
             }
-            folder.write("in", Random(8).bytes(200_000));
+            folder.write("in", Random(8).bytes(1_500_000));
             let output = tampered(&folder, call, &format!("error={error}"), number);
             let hit = fs::read_to_string(folder.at("trace")).unwrap().contains("(INJECTED)");
             if !hit {
@@ -259,7 +255,7 @@ fn an_error_at_any_system_call_is_reported_and_leaves_nothing_half_done() {
             let litter = entries(folder.at(".xt/tmp")) + entries(folder.at(".xt/leases"));
             assert_eq!(litter, 0, "{call} {number}: {stderr}");
             folder.xt("store").args(["put", "in", "--name", "kept"]).run().expect(0);
-            assert_eq!(check(&folder).get("kept"), Some(&Digest::of(&Random(8).bytes(200_000))), "{call} {number}");
+            assert_eq!(check(&folder).get("kept"), Some(&Digest::of(&Random(8).bytes(1_500_000))), "{call} {number}");
         }
     }
     eprintln!("failed at {points} points");

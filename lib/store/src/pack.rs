@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::thread::JoinHandle;
 
 use xt_core::digest::{Digest, Hasher};
 
@@ -20,18 +22,52 @@ const BUFFER: usize = 1 << 20;
 /// A pack being written.
 #[derive(Debug)]
 pub struct PackWriter {
-    file: File,
-    hasher: Hasher,
+    sink: Sink,
     buffer: Vec<u8>,
     length: u64,
     entries: Vec<Entry>,
 }
 
+/// Where full buffers go.
+#[derive(Debug)]
+enum Sink {
+    /// Small packs are written when they are finished.
+    Here(Tail),
+    /// Larger ones by a thread, which hashes and writes while the caller hashes the next block.
+    Thread(SyncSender<Vec<u8>>, JoinHandle<io::Result<Tail>>),
+    /// It failed, and said so.
+    Failed,
+}
+
+/// So many full buffers may wait for the thread.
+const WAITING: usize = 4;
+
+/// The file of a pack and the digest of what was written to it.
+#[derive(Debug)]
+struct Tail {
+    file: File,
+    hasher: Hasher,
+}
+
+impl Tail {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes)
+    }
+
+    fn write_all(mut self, buffers: &Receiver<Vec<u8>>) -> io::Result<Self> {
+        for buffer in buffers {
+            self.write(&buffer)?;
+        }
+        Ok(self)
+    }
+}
+
 impl PackWriter {
     /// Starts a pack in an empty file.
     pub fn new(file: File) -> Self {
-        let buffer = PREFIX.to_vec();
-        Self { file, hasher: Hasher::new(), length: buffer.len() as u64, buffer, entries: Vec::new() }
+        let sink = Sink::Here(Tail { file, hasher: Hasher::new() });
+        Self { sink, buffer: PREFIX.to_vec(), length: PREFIX.len() as u64, entries: Vec::new() }
     }
 
     /// Appends a record.
@@ -43,19 +79,44 @@ impl PackWriter {
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
+    /// Hands the buffer to the thread, which is started with the first one.
     fn flush(&mut self) -> io::Result<()> {
-        self.hasher.update(&self.buffer);
-        self.file.write_all(&self.buffer)?;
-        self.buffer.clear();
+        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(BUFFER + (BUFFER >> 3)));
+        let (sender, handle) = match std::mem::replace(&mut self.sink, Sink::Failed) {
+            Sink::Here(tail) => {
+                let (sender, receiver) = std::sync::mpsc::sync_channel(WAITING);
+                let thread = std::thread::Builder::new().name("pack".to_owned());
+                (sender, thread.spawn(move || tail.write_all(&receiver))?)
+            }
+            Sink::Thread(sender, handle) => (sender, handle),
+            Sink::Failed => return Err(io::Error::other("writing the pack failed before")),
+        };
+        if sender.send(full).is_err() {
+            // The thread ended early, so it has an error.
+            return Err(joined(handle).err().unwrap_or_else(|| io::Error::other("the pack's writer is gone")));
+        }
+        self.sink = Sink::Thread(sender, handle);
         Ok(())
     }
 
     /// Makes the bytes durable, and says what the pack is called and holds.
-    pub fn finish(mut self) -> io::Result<(Digest, Vec<Entry>)> {
-        self.flush()?;
-        self.file.sync_all()?;
-        Ok((self.hasher.finish(), self.entries))
+    pub fn finish(self) -> io::Result<(Digest, Vec<Entry>)> {
+        let mut tail = match self.sink {
+            Sink::Here(tail) => tail,
+            Sink::Thread(sender, handle) => {
+                drop(sender);
+                joined(handle)?
+            }
+            Sink::Failed => return Err(io::Error::other("writing the pack failed before")),
+        };
+        tail.write(&self.buffer)?;
+        tail.file.sync_all()?;
+        Ok((tail.hasher.finish(), self.entries))
     }
+}
+
+fn joined(handle: JoinHandle<io::Result<Tail>>) -> io::Result<Tail> {
+    handle.join().unwrap_or_else(|_| Err(io::Error::other("the pack's writer panicked")))
 }
 
 /// The digest of all bytes of a file, and how many there are.
@@ -156,6 +217,26 @@ fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Result<Option<u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_pack_is_written_by_a_thread_to_the_same_bytes() {
+        let block = vec![7; 700_000];
+        let (file, digest, entries) = pack_of(&[&block, b"small", &block, &block, b"end"]);
+        assert_eq!(digest_of(&file).unwrap(), (digest, file.metadata().unwrap().len()));
+        assert_eq!(read_record(&file, &entries[3]).unwrap(), block);
+        assert_eq!(scan(&file).unwrap(), entries);
+    }
+
+    #[test]
+    fn an_error_of_the_thread_comes_out_of_a_later_call() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut writer = PackWriter::new(full);
+        let block = vec![7; 1 << 20];
+        let head = Head { kind: Kind::Block, codec: 0, stored: 1 << 20, plain: 1 << 20, digest: Digest::of(&block) };
+        let appended = (0..10).try_for_each(|_| writer.append(head, &block));
+        let error = appended.and_then(|()| writer.finish().map(|_| ())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
 
     fn pack_of(texts: &[&[u8]]) -> (File, Digest, Vec<Entry>) {
         let file = tempfile::tempfile().unwrap();
