@@ -161,9 +161,9 @@ fn verify(source: &Source, common: &Common) -> Result<Exit, Error> {
     };
     let Verdict { report, faults, .. } = verdict;
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
-    let lines: String =
-        faults.0.iter().map(|fault| format!("xt-freeze: {}\n", printable(&fault.to_string()))).collect();
-    drop(io::stderr().write_all(lines.as_bytes()));
+    for fault in &faults.0 {
+        drop(writeln!(io::stderr(), "xt-freeze: {}", printable(&fault.to_string())));
+    }
     Output::new(None)?.document(&report.encode())?;
     Ok(if report.verified { Exit::Yes } else { Exit::No })
 }

@@ -1,15 +1,15 @@
 //! `xt-run`: from plans to run records.
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, read_documents, read_one};
-use xt_core::canonical::{self, Value};
+use xt_bundle::Given;
+use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, parse_one, read_documents};
+use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
@@ -364,32 +364,23 @@ impl XtRun {
 }
 
 impl XtRun {
-    /// The run record or bundle that a source holds. A bundle's archive is verified and taken into the store.
+    /// The run record or bundle at `source`; an archive is verified and taken into the store first.
     fn trained(&self, source: &Source) -> Result<Value, Error> {
-        let opened = match source {
-            Source::File(path) => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
-            Source::Stdin => Ok(Box::new(io::stdin()) as Box<dyn Read>),
-            Source::Digest(_) => return Ok(read_one(source, &|digest| self.lookup(digest))?.value),
+        let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+        let given = match source {
+            Source::Digest(digest) => Given::Text(self.lookup(*digest)?),
+            Source::Stdin => Given::look(io::stdin()).map_err(failed)?,
+            Source::File(path) => Given::look(std::fs::File::open(path).map_err(failed)?).map_err(failed)?,
         };
-        let name = source.name();
-        let unreadable = |source| Error::from(CliError::Read { name: name.clone(), source });
-        let mut input = opened.map_err(unreadable)?;
-        let mut head = Vec::new();
-        input.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head).map_err(unreadable)?;
-        let is_archive = head == ZSTD;
-        let mut whole = io::Cursor::new(head).chain(input);
-        if is_archive {
-            let store = Store::open_or_create(&self.common.store)?;
-            return Ok(xt_bundle::import(&store, whole, &name)?.encode());
+        match given {
+            Given::Text(text) => parse_one(&text, &source.name()),
+            Given::Archive(archive) => {
+                let store = Store::open_or_create(&self.common.store)?;
+                Ok(xt_bundle::import(&store, archive, &source.name())?.encode())
+            }
         }
-        let mut bytes = Vec::new();
-        whole.by_ref().take(canonical::MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        Ok(canonical::parse(&bytes).map_err(|source| CliError::Parse { name: name.clone(), source })?)
     }
 }
-
-/// How a Zstandard frame begins (RFC 8878, section 3.1.1).
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The plan and the trained parameters that a run record or a bundle names.
 fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {

@@ -1,7 +1,6 @@
 //! `xt-freeze`: only whole runs are frozen, archives depend on content alone, and no wrong byte passes.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::process::Command;
@@ -30,8 +29,11 @@ fn stored(folder: &Folder, change: impl FnOnce(&mut Run)) -> Run {
     change(&mut run);
     let store = Store::open_or_create(&folder.at(".xt")).unwrap();
     let mut writer = store.writer().unwrap();
-    for (_, bytes) in evidence::DATA.iter().chain(&evidence::OUTPUTS) {
+    for (_, bytes) in evidence::DATA {
         writer.put(bytes).unwrap();
+    }
+    for (_, bytes) in evidence::outputs() {
+        writer.put(&bytes).unwrap();
     }
     writer.put(b"").unwrap();
     writer.put(&lines).unwrap();
@@ -104,13 +106,13 @@ fn fix_outer_digests(files: &mut Files) {
 }
 
 fn fix_sums(files: &mut Files) {
-    let sums: BTreeMap<String, String> = files
+    let mut sums: Vec<(String, String)> = files
         .iter()
         .filter(|(path, _)| path != "SHA256SUMS")
-        .map(|(path, bytes)| (path.clone(), Digest::of(bytes).hex()))
+        .map(|(path, bytes)| (path.clone(), format!("{}  {path}\n", Digest::of(bytes).hex())))
         .collect();
-    let text: String = sums.into_iter().map(|(path, digest)| format!("{digest}  {path}\n")).collect();
-    *file(files, "SHA256SUMS") = text.into_bytes();
+    sums.sort();
+    *file(files, "SHA256SUMS") = sums.into_iter().map(|(_, line)| line).collect::<String>().into_bytes();
 }
 
 /// Verifies from a folder without any store.
@@ -235,7 +237,7 @@ fn a_damaged_object_is_named_and_nothing_is_frozen() {
     let folder = Folder::new();
     let run = stored(&folder, |_| ());
     let packs = folder.at(".xt/packs");
-    let weights = evidence::OUTPUTS[1].1;
+    let weights = &evidence::outputs()[1].1;
     let mut hit = 0;
     for entry in fs::read_dir(packs).unwrap() {
         let path = entry.unwrap().path();
@@ -343,7 +345,7 @@ fn a_flipped_bit_in_any_file_never_verifies() {
             fix_outer_digests(&mut files);
             let report = verify(&pack(&files)).expect(1);
             assert!(report.stderr.contains(path.as_str()), "{path} with fitting digests: {}", report.stderr);
-            assert_eq!(codes(&report), [(path.clone(), "bundle.derived".to_string())]);
+            assert!(codes(&report).contains(&(path.clone(), "bundle.derived".to_string())), "{}", report.stdout);
         }
     }
 }

@@ -29,7 +29,7 @@ use xt_core::verb::settle::AttemptState;
 use xt_runtime::Order;
 
 /// Everything that the stand-in writes.
-const ALL: [&str; 4] = [CONFIGURATION, WEIGHTS, "starts", "trace/steps.jsonl"];
+const ALL: [&str; 4] = [CONFIGURATION, WEIGHTS, "model/starts", "trace/steps.jsonl"];
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -70,7 +70,7 @@ fn a_run_that_succeeds_leaves_its_outputs_trace_custody_and_record_in_the_store(
     assert_eq!((run.plan, run.request, run.fingerprint), (plan.id(), plan.request, plan.fingerprint));
     let store = bench.store();
     assert_eq!(store.manifest::<Run>(run.id()).unwrap(), run);
-    assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "starts"]);
+    assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "model/starts"]);
     for file in &run.artifacts {
         assert_eq!(store.size(file.digest).unwrap(), Some(file.bytes));
     }
@@ -121,7 +121,7 @@ fn a_worker_that_reports_completion_and_then_fails_has_failed() {
 
 #[test]
 fn a_clean_exit_without_a_whole_report_of_completion_has_failed() {
-    for (behaviour, steps, outputs) in [("exit-early 3", 3, &["starts"][..]), ("cut-report", 12, &ALL)] {
+    for (behaviour, steps, outputs) in [("exit-early 3", 3, &["model/starts"][..]), ("cut-report", 12, &ALL)] {
         let bench = Bench::new();
         let run = bench.run(&bench.plan(behaviour, 12), &[]).run(Status::Failed, 14);
         assert_eq!((run.exit.code, run.progress.steps, run.progress.completed), (Some(0), steps, false), "{behaviour}");
@@ -176,7 +176,7 @@ fn steps_without_a_single_update_are_no_success_and_a_held_run_says_where() {
     let bench = Bench::new();
     let run = bench.run(&bench.plan("held 4", 6), &[]).run(Status::Held, 14);
     assert_eq!((run.progress.steps, run.cause.as_str()), (3, "at step 4: the loss is not finite"));
-    is_in_quarantine(&bench, &run, &["starts"]);
+    is_in_quarantine(&bench, &run, &["model/starts"]);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_signal_to_the_foreground_cancels_the_run_and_the_record_names_it() {
         assert_eq!(run.cause, format!("{signal} to xt-run"));
         assert_eq!((run.exit.signal, run.progress.steps), (Some(15), 3));
         assert_eq!(bench.record().attempt(&attempt.id).unwrap().unwrap().state, AttemptState::Cancelled);
-        is_in_quarantine(&bench, &run, &["starts"]);
+        is_in_quarantine(&bench, &run, &["model/starts"]);
     }
 }
 
@@ -324,7 +324,7 @@ fn a_wall_clock_budget_ends_a_run_that_hangs() {
     assert_eq!(run.cause, "the wall-clock budget of 1 s ran out");
     assert_eq!(run.progress.steps, 2);
     assert!(run.observed.wall_nanoseconds.unwrap() >= 1_000_000_000);
-    is_in_quarantine(&bench, &run, &["starts"]);
+    is_in_quarantine(&bench, &run, &["model/starts"]);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn one_operation_id_is_one_workload_however_many_ask_at_once() {
     let again = bench.run(&plan, &["--operation-id", "nightly"]).run(Status::Succeeded, 0);
     assert_eq!(again.id(), runs[0].id());
     assert_eq!(bench.attempt().operation, name("nightly"));
-    let starts = runs[0].artifacts.iter().find(|file| file.path.as_str() == "starts").unwrap();
+    let starts = runs[0].artifacts.iter().find(|file| file.path.as_str() == "model/starts").unwrap();
     assert_eq!(bench.store().get(starts.digest).unwrap(), b"1", "the worker counted its starts");
     assert_eq!(bench.telemetry(&runs[0].attempt), 12);
     bench.run(&plan, &["--operation-id", "another"]).run(Status::Succeeded, 0);
@@ -549,7 +549,7 @@ fn the_weaker_profiles_run_only_when_asked_for_by_name_and_the_record_says_so() 
         let ended = bench.run(&plan, &[]);
         let run = ended.run(Status::Succeeded, 0);
         assert_eq!((run.isolation, bench.custody(&run).profile), (profile, profile));
-        assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "starts"]);
+        assert_eq!(paths(&run.artifacts), [CONFIGURATION, WEIGHTS, "model/starts"]);
         assert_eq!(run.observed.survivors_killed, Some(1));
         assert!(!bench.run_folder(&run.attempt).join("work").exists());
         let other = Bench::new();

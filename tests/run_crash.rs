@@ -128,7 +128,7 @@ fn xt_run_killed_at_any_moment_and_asked_again_gives_one_workload() {
         recorded_early += bench.record().attempts().unwrap().len();
         let run = bench.run(&plan, &["--operation-id", "nightly"]).run(Status::Succeeded, 0);
         assert_eq!(bench.attempt().id, run.attempt, "one attempt, killed after {delay} ms");
-        let starts = run.artifacts.iter().find(|file| file.path.as_str() == "starts").unwrap();
+        let starts = run.artifacts.iter().find(|file| file.path.as_str() == "model/starts").unwrap();
         assert_eq!(bench.store().get(starts.digest).unwrap(), b"1", "killed after {delay} ms");
     }
     assert!(recorded_early > 0, "the control: some were killed after the intent was recorded");

@@ -2,6 +2,7 @@
 //! outputs in folders), computes nothing, and misbehaves on request. What it is to do stands in the plan's
 //! `intent.purpose`, as words: `exit-early 3`, `hang-ignoring 2`, … ; anything else is done properly.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, Read as _, Write as _};
 use std::path::PathBuf;
@@ -15,11 +16,13 @@ use xt_core::fault::Faults;
 use xt_core::field::{Field, Manifest as _};
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::trace::{Stage, StageName, Step};
+use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
-use xt_core::order::Shape;
+use xt_core::order::{Shape, Walk, samples_digest};
+use xt_core::random::GENERATOR;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::chain::{self, LINES};
+use xt_core::verb::weights::{self, Weights};
 
 fn main() -> ExitCode {
     // Grandchildren of `children` and `daemon`.
@@ -103,7 +106,8 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
         _ => {}
     }
     // Counts the starts of this attempt: two workers in one folder would give 2.
-    OpenOptions::new().append(true).create(true).open(outputs.join("starts"))?.write_all(b"1")?;
+    fs::create_dir_all(outputs.join("model"))?;
+    OpenOptions::new().append(true).create(true).open(outputs.join("model/starts"))?.write_all(b"1")?;
     println!("stand-in: {} steps", plan.work.steps);
     babble(behaviour, plan, voice)?;
     let last = to_step.unwrap_or(plan.work.steps);
@@ -115,7 +119,7 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
             exit(3);
         }
         let before = chain;
-        let mut line = line(plan.seed, step, &shape).chain_to(before);
+        let mut line = line(plan.seed, step, &shape)?.chain_to(before);
         if behaviour == "skip-updates" {
             line.skipped = true;
             line = line.chain_to(before);
@@ -130,16 +134,14 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
         }
         misbehave(behaviour, argument, step)?;
     }
-    let model = outputs.join(WEIGHTS);
-    fs::create_dir_all(model.parent().unwrap_or(&outputs))?;
-    fs::write(model, format!("seed {} steps {last}", plan.seed))?;
+    fs::write(outputs.join(WEIGHTS), weights_after(plan.seed, last))?;
     fs::write(outputs.join(CONFIGURATION), "{}")?;
     fs::create_dir(outputs.join("trace"))?;
     if behaviour == "other-trace" {
         lines.push('\n');
     }
     fs::write(outputs.join(LINES), lines)?;
-    let names = [CONFIGURATION, WEIGHTS, "starts", LINES];
+    let names = [CONFIGURATION, WEIGHTS, "model/starts", LINES];
     finish(behaviour, argument, &outputs)?;
     let steps = if behaviour == "other-count" { last + 1 } else { last };
     let done = Message::Completed { steps, outputs: names.iter().map(ToString::to_string).collect() };
@@ -236,16 +238,19 @@ fn flood(bytes: u64) -> Result<(), Error> {
     stdout.flush()
 }
 
-/// Step `step` of a run with `seed`: figures that are made up, and differ by seed and step.
-fn line(seed: u64, step: u64, shape: &Shape) -> Step {
+/// Step `step` of a run with `seed`: what follows from the plan is right, the other figures are made up and differ by seed
+/// and step.
+fn line(seed: u64, step: u64, shape: &Shape) -> Result<Step, Error> {
     let digest = |what: &str| Digest::of(format!("{what} {seed} {step}").as_bytes());
     let loss = 1.0 / f32::from(u16::try_from(step).unwrap_or(u16::MAX));
-    let (first, count) = shape.micro_batches_of(step - 1);
-    Step {
+    let mut walk = Walk::new(*shape, seed);
+    let batches = walk.step(step - 1);
+    let generator = Generator { algorithm: GENERATOR.into(), seed, micro_batch: walk.next_micro_batch(step) };
+    Ok(Step {
         step,
-        epoch: (first + count).saturating_sub(1) / shape.micro_batches,
-        micro_batches: count,
-        samples: digest("samples"),
+        epoch: batches.last().map_or(0, |batch| batch.epoch),
+        micro_batches: batches.len() as u64,
+        samples: samples_digest(&batches),
         learning_rate: finite(0.001),
         loss: Finite::new(f64::from(loss)),
         loss_bits: Bits32::of(loss),
@@ -254,13 +259,20 @@ fn line(seed: u64, step: u64, shape: &Shape) -> Step {
         gradient_norm_bits: Bits32::of(1.0),
         stages: StageName::ALL.iter().map(|stage| stage_of(*stage)).collect(),
         gradients: digest("gradients"),
-        parameters: digest("parameters"),
+        parameters: Weights::of(&weights_after(seed, step)).map_err(Error::other)?,
         optimizer: digest("optimizer"),
-        generator: digest("generator"),
-        cursor: digest("cursor"),
+        generator: generator.digest(),
+        cursor: walk.cursor(step).digest(),
         skipped: false,
         chain: digest("chain"),
-    }
+    })
+}
+
+/// The trained parameters after a step: one tensor, made up of the digest of seed and step.
+fn weights_after(seed: u64, step: u64) -> Vec<u8> {
+    let digest = Digest::of(format!("weights {seed} {step}").as_bytes());
+    let values: Vec<f32> = digest.bytes().iter().map(|byte| f32::from(*byte)).collect();
+    weights::file(&BTreeMap::from([("made.up".to_string(), (vec![values.len() as u64], values))]))
 }
 
 fn finite(number: f64) -> Finite {

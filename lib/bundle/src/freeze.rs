@@ -12,6 +12,7 @@ use xt_core::manifest::run::Run;
 use xt_core::manifest::trace::Step;
 use xt_core::verb::bind::{self, Evidence};
 use xt_core::verb::chain::Tally;
+use xt_core::verb::weights::Weights;
 use xt_store::Store;
 
 use crate::error::BundleError;
@@ -26,34 +27,56 @@ pub struct Papers {
     pub custody: Option<Custody>,
     /// What its trace says, if it has one.
     pub trace: Option<Tally>,
-    /// The steps of its trace.
+    /// The steps of its trace, up to the first that cannot be trusted.
     pub steps: Vec<Step>,
+    /// The digest of its trained parameters, if it has some.
+    pub weights: Option<Result<Digest, String>>,
+    /// What is wrong with its trace.
+    pub faults: Faults,
 }
 
-/// Reads the papers of `run`. A trace that is not sound is a fault of the run, not of the store.
+impl Papers {
+    /// Everything that is known of `run`.
+    pub fn evidence<'a>(&'a self, run: &'a Run) -> Evidence<'a> {
+        Evidence {
+            run,
+            plan: &self.plan,
+            custody: self.custody.as_ref(),
+            trace: self.trace.as_ref(),
+            weights: self.weights.as_ref(),
+        }
+    }
+}
+
+/// Reads the papers of `run`. What the store cannot give is an error; what the papers say wrong is a fault of the run.
 pub fn papers(store: &Store, run: &Run, keep_steps: bool) -> Result<Papers, BundleError> {
     let plan: Plan = store.manifest(run.plan)?;
     let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
-    let (mut trace, mut steps) = (None, Vec::new());
+    let (mut trace, mut steps, mut faults) = (None, Vec::new(), Faults::new());
     if let Some(reference) = &run.trace {
         let new = if keep_steps { Lines::keeping } else { Lines::new };
-        let lines = new(run.plan, Some(&plan));
-        let mut follower = Follower(lines);
-        store.read(reference.digest, &mut follower)?;
-        let (tally, faults, kept) = follower.0.finish();
-        if !faults.is_empty() {
-            return Err(BundleError::Unbound { run: run.id(), faults });
-        }
-        (trace, steps) = (Some(tally), kept);
+        let mut lines = new(run.plan, Some(&plan));
+        store.read(reference.digest, &mut Each(|bytes: &[u8]| lines.push(bytes)))?;
+        let (tally, found, kept) = lines.finish();
+        (trace, steps, faults) = (Some(tally), kept, found);
     }
-    Ok(Papers { plan, custody, trace, steps })
+    let file = run.artifacts.iter().find(|file| file.path.as_str() == bind::WEIGHTS);
+    let weights = file.map(|file| weights(store, file.digest)).transpose()?;
+    Ok(Papers { plan, custody, trace, steps, weights, faults })
 }
 
-struct Follower(Lines);
+fn weights(store: &Store, digest: Digest) -> Result<Result<Digest, String>, BundleError> {
+    let mut weights = Weights::new();
+    store.read(digest, &mut Each(|bytes: &[u8]| weights.push(bytes)))?;
+    Ok(weights.finish())
+}
 
-impl Write for Follower {
+/// A sink that hands on every piece.
+struct Each<F>(F);
+
+impl<F: FnMut(&[u8])> Write for Each<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.push(bytes);
+        (self.0)(bytes);
         Ok(bytes.len())
     }
 
@@ -65,10 +88,16 @@ impl Write for Follower {
 /// Freezes `run`: derives its bundle, reads every object it names again, stores it and gives it the name
 /// `bundles/<64 digits of its id>`. `progress` hears how many of how many bytes were read.
 pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64, u64)) -> Result<Bundle, BundleError> {
-    let Papers { plan, custody, trace, .. } = papers(store, run, false)?;
-    let evidence = Evidence { run, plan: &plan, custody: custody.as_ref(), trace: trace.as_ref() };
-    let unbound = |faults: Faults| BundleError::Unbound { run: run.id(), faults };
-    let bundle = bind::bind(&evidence, size).map_err(unbound)?;
+    let papers = papers(store, run, false)?;
+    let bundle = match bind::bind(&papers.evidence(run), size) {
+        Ok(bundle) if papers.faults.is_empty() => bundle,
+        bound => {
+            let mut faults = papers.faults;
+            faults.0.extend(bound.err().unwrap_or_default().0);
+            return Err(BundleError::Unbound { run: run.id(), faults });
+        }
+    };
+    let Papers { plan, trace, .. } = papers;
     let mut writer = store.writer()?;
     writer.put_manifest(&plan.candidate)?;
     writer.put_manifest(&plan.dataset)?;

@@ -20,6 +20,7 @@
 mod archive;
 mod error;
 mod freeze;
+mod given;
 mod import;
 mod layout;
 mod lines;
@@ -28,5 +29,6 @@ mod verify;
 pub use archive::{Entry, list, verify_archive, write};
 pub use error::BundleError;
 pub use freeze::{Papers, freeze, papers};
+pub use given::Given;
 pub use import::import;
 pub use verify::{Verdict, verify_stored};

@@ -16,9 +16,10 @@ use xt_core::manifest::bundle::{Bundle, BundleFault, Member, Verification};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
-use xt_core::verb::bind::{self, Evidence};
+use xt_core::verb::bind::{self, Evidence, WEIGHTS};
 use xt_core::verb::chain::{LINES, Tally};
 use xt_core::verb::compare;
+use xt_core::verb::weights::Weights;
 use xt_store::Store;
 
 use crate::error::BundleError;
@@ -46,6 +47,7 @@ pub struct Verifier {
     cut: bool,
     documents: BTreeMap<String, Value>,
     trace: Option<Tally>,
+    weights: Option<Result<Digest, String>>,
     members: u64,
     bytes: u64,
     faults: Faults,
@@ -91,6 +93,7 @@ impl Verifier {
                 let plan = self.document::<Plan>(PLAN).ok();
                 Keep::Lines(Box::new(Lines::new(id, plan.as_ref())))
             }
+            WEIGHTS => Keep::Weights(Box::default()),
             BUNDLE | SUMS | RUN | PLAN | CUSTODY => Keep::Text(Vec::new()),
             _ => Keep::Nothing,
         };
@@ -198,6 +201,7 @@ impl Verifier {
                 self.faults.0.extend(faults.0);
                 self.trace = Some(tally);
             }
+            Keep::Weights(weights) => self.weights = Some(weights.finish()),
             Keep::Text(text) => match canonical::parse(&text) {
                 Ok(value) if value.canonical().as_bytes() == text => {
                     self.documents.insert(path.into(), value);
@@ -274,10 +278,11 @@ impl Verifier {
             }
         };
         let (Some(bundle), Some(trace)) = (self.bundle.clone(), self.trace.clone()) else { return };
-        let evidence = Evidence { run: &run, plan: &plan, custody: Some(&custody), trace: Some(&trace) };
-        match bind::bind(&evidence, bundle.size) {
-            Ok(derived) => disagreements(&bundle, &derived, &mut self.faults),
-            Err(faults) => self.faults.0.extend(faults.0),
+        let (custody, trace) = (Some(&custody), Some(&trace));
+        let evidence = Evidence { run: &run, plan: &plan, custody, trace, weights: self.weights.as_ref() };
+        bind::check(&evidence, &mut self.faults);
+        if let Some(derived) = bind::derive(&evidence, bundle.size, &mut self.faults) {
+            disagreements(&bundle, &derived, &mut self.faults);
         }
     }
 }
@@ -354,6 +359,7 @@ enum Keep {
     Nothing,
     Text(Vec<u8>),
     Lines(Box<Lines>),
+    Weights(Box<Weights>),
 }
 
 impl Probe {
@@ -368,6 +374,7 @@ impl Probe {
                 text.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
             Keep::Lines(lines) => lines.push(bytes),
+            Keep::Weights(weights) => weights.push(bytes),
         }
     }
 }

@@ -118,6 +118,17 @@ pub fn read_one(source: &Source, lookup: Lookup<'_>) -> Result<Document, Error> 
     }
 }
 
+/// The only document in `bytes`, which came from `name`.
+pub fn parse_one(bytes: &[u8], name: &str) -> Result<Value, Error> {
+    let parsed = canonical::parse_all(bytes);
+    let mut values = parsed.map_err(|source| Error::from(CliError::Parse { name: name.into(), source }))?;
+    match (values.len(), values.pop()) {
+        (1, Some(value)) => Ok(value),
+        (0, _) => Err(CliError::NoDocument(name.into()).into()),
+        (count, _) => Err(CliError::Several { name: name.into(), count }.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

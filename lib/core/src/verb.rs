@@ -11,3 +11,4 @@ pub mod environment;
 pub mod explain;
 pub mod settle;
 pub mod triage;
+pub mod weights;

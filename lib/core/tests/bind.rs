@@ -24,19 +24,19 @@ struct Case {
     plan: Plan,
     custody: Custody,
     tally: Tally,
+    weights: Result<Digest, String>,
 }
 
 fn case() -> Case {
     let plan = evidence::plan();
     let tally = evidence::tally(&plan, &evidence::lines(&plan));
     let custody = evidence::custody(&plan);
-    Case { run: evidence::run(&plan, &custody, &tally), plan, custody, tally }
+    Case { run: evidence::run(&plan, &custody, &tally), plan, custody, tally, weights: evidence::parameters() }
 }
 
 fn bound(case: &Case, size: Size) -> Result<Bundle, Faults> {
-    let evidence =
-        Evidence { run: &case.run, plan: &case.plan, custody: Some(&case.custody), trace: Some(&case.tally) };
-    bind(&evidence, size)
+    let Case { run, plan, custody, tally, weights } = case;
+    bind(&Evidence { run, plan, custody: Some(custody), trace: Some(tally), weights: Some(weights) }, size)
 }
 
 fn faults(change: impl FnOnce(&mut Case)) -> Vec<(String, &'static str)> {
@@ -117,7 +117,7 @@ fn no_ending_but_success_is_bound_and_every_reason_is_given() {
 #[test]
 fn a_run_that_never_started_has_nothing_to_bind() {
     let case = case();
-    let evidence = Evidence { run: &case.run, plan: &case.plan, custody: None, trace: None };
+    let evidence = Evidence { run: &case.run, plan: &case.plan, custody: None, trace: None, weights: None };
     let faults = bind(&evidence, Size::Thin).unwrap_err();
     let codes: Vec<&str> = faults.0.iter().map(|fault| fault.code).collect();
     assert_eq!(codes, ["bundle.custody", "bundle.trace"]);
@@ -196,7 +196,8 @@ fn what_a_profile_leaves_open_by_its_nature_is_no_fault_when_the_plan_asks_for_t
             read.missing = residue(Profile::InContainer, "filesystem.read").iter().map(|s| (*s).into()).collect();
             custody.overall = State::Partial;
             change(&mut custody);
-            *case = Case { run: evidence::run(&plan, &custody, &tally), plan: plan.clone(), custody, tally };
+            let weights = evidence::parameters();
+            *case = Case { run: evidence::run(&plan, &custody, &tally), plan: plan.clone(), custody, tally, weights };
         })
     };
     assert_eq!(found(|_| ()), []);
@@ -226,6 +227,7 @@ fn a_trace_that_is_not_the_runs_is_not_bound() {
     let cut = |case: &mut Case| {
         let lines = evidence::chained(case.plan.id(), evidence::steps(&case.plan)[..3].to_vec());
         case.tally = evidence::tally(&case.plan, &lines);
+        case.weights = Ok(case.tally.last.as_ref().unwrap().parameters);
     };
     let pointers: Vec<String> = faults(cut).into_iter().map(|(pointer, _)| pointer).collect();
     let expected =
@@ -245,6 +247,14 @@ fn a_value_that_is_not_finite_keeps_a_run_out_whose_candidate_stops_at_it() {
 }
 
 #[test]
+fn parameters_that_the_trace_did_not_end_with_are_not_bound() {
+    let weights = |weights| faults(|case| case.weights = weights);
+    let expected = [at("model/model.safetensors", "bundle.weights")];
+    assert_eq!(weights(Ok(Digest::of(b"another"))), expected);
+    assert_eq!(weights(Err("it ends inside its header".into())), expected);
+}
+
+#[test]
 fn outputs_need_the_model_and_its_configuration_and_sound_paths() {
     for index in 0..2 {
         let found = faults(|case| drop(case.run.artifacts.remove(index)));
@@ -256,9 +266,9 @@ fn outputs_need_the_model_and_its_configuration_and_sound_paths() {
         );
     }
     assert_eq!(faults(|case| case.run.artifacts.reverse()), [at("run#/artifacts", "bundle.artifact")]);
-    let deep = faults(|case| {
-        let path = RelativePath::new(&format!("{}z", "z/".repeat(63))).unwrap();
+    let outside = faults(|case| {
+        let path = RelativePath::new("z").unwrap();
         case.run.artifacts.push(Artifact { path, digest: Digest::of(b""), bytes: 0 });
     });
-    assert_eq!(deep, [at("run#/artifacts", "bundle.path")]);
+    assert_eq!(outside, [at("run#/artifacts", "bundle.artifact")]);
 }

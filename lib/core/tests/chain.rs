@@ -81,6 +81,7 @@ fn what_does_not_follow_from_the_plan_is_named_though_the_chain_is_right() {
     assert_eq!(rechained(|step| step.micro_batches += 1), expected("micro_batches", "trace.plan"));
     assert_eq!(rechained(|step| step.samples = step.cursor), expected("samples", "trace.plan"));
     assert_eq!(rechained(|step| step.cursor = step.samples), expected("cursor", "trace.plan"));
+    assert_eq!(rechained(|step| step.generator = step.samples), expected("generator", "trace.plan"));
     assert_eq!(rechained(|step| step.loss = None), expected("loss", "trace.bits"));
     assert_eq!(rechained(|_| ()), []);
 }
@@ -91,7 +92,9 @@ fn many_faults_are_cut_short() {
     plan.work.steps = 40;
     plan.candidate.length = Length::Steps { steps: 40 };
     let mut steps = evidence::steps(&plan);
-    steps.iter_mut().for_each(|step| step.loss = None);
+    for step in &mut steps {
+        step.loss = None;
+    }
     let lines = evidence::chained(plan.id(), steps);
     let mut chain = Chain::new(plan.id(), Some(&plan));
     lines.split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(chain.line(line).cloned()));

@@ -16,17 +16,18 @@ use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Plan, Role};
 use crate::manifest::run::{Log, Run, Stack, Status};
+use crate::manifest::trace::Step;
 use crate::relpath::RelativePath;
 use crate::verb::chain::{LINES, Tally};
 use crate::verb::custody::{CONTROLS, missing, overall};
 use crate::verb::{compare, compile};
 
 /// The trained parameters among the outputs of a run.
-pub const WEIGHTS: &str = "model.safetensors";
+pub const WEIGHTS: &str = "model/model.safetensors";
 /// How the model is built, among the outputs of a run.
-pub const CONFIGURATION: &str = "config.json";
+pub const CONFIGURATION: &str = "model/config.json";
 /// How text becomes tokens, among the outputs of a run.
-pub const TOKENIZER: &str = "tokenizer.json";
+pub const TOKENIZER: &str = "model/tokenizer.json";
 
 /// Variables that the sandbox adds, because they name places inside it.
 const FROM_THE_SANDBOX: [&str; 3] = ["XT_INPUTS", "XT_OUTPUTS", "LD_LIBRARY_PATH"];
@@ -45,21 +46,27 @@ pub struct Evidence<'a> {
     pub custody: Option<&'a Custody>,
     /// Its trace, followed to the end, if it has one.
     pub trace: Option<&'a Tally>,
+    /// The digest of its trained parameters, taken from their file, if there is one; or why the file is in another form.
+    pub weights: Option<&'a Result<Digest, String>>,
 }
 
 /// The bundle of a run, or every reason why there is none.
 pub fn bind(evidence: &Evidence<'_>, size: Size) -> Result<Bundle, Faults> {
     let mut faults = Faults::new();
     check(evidence, &mut faults);
-    let (Some(custody), Some(trace), Some(stack)) = (evidence.custody, evidence.trace, &evidence.run.stack) else {
-        return Err(faults);
-    };
-    if !faults.is_empty() {
-        return Err(faults);
+    let bundle = derive(evidence, size, &mut faults);
+    match bundle {
+        Some(bundle) if faults.is_empty() => Ok(bundle),
+        _ => Err(faults),
     }
+}
+
+/// What the bundle of a run must say, whether or not the run may be frozen; `None` when there is too little evidence.
+pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Option<Bundle> {
+    let (custody, trace) = (evidence.custody?, evidence.trace?);
     let (run, plan) = (evidence.run, evidence.plan);
-    let members = members(run, plan, custody, trace, size)?;
-    Ok(Bundle {
+    let stack = run.stack.as_ref()?;
+    Some(Bundle {
         size,
         fingerprint: plan.fingerprint,
         plan: plan.id(),
@@ -70,14 +77,14 @@ pub fn bind(evidence: &Evidence<'_>, size: Size) -> Result<Bundle, Faults> {
         base: match plan.candidate.base {
             Base::Random {} => None,
         },
-        members,
+        members: members(run, plan, custody, trace, size, faults),
         compatibility: compatibility(plan, stack),
     })
 }
 
 /// Notes every reason why the run may not be frozen.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
-    let Evidence { run, plan, custody, trace } = *evidence;
+    let Evidence { run, plan, custody, trace, weights } = *evidence;
     check_end(run, faults);
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
@@ -89,6 +96,9 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     match trace {
         Some(trace) => check_trace(run, plan, trace, faults),
         None => faults.add("run#/trace", "bundle.trace", "there is no trace: no step was taken"),
+    }
+    if let (Some(weights), Some(last)) = (weights, trace.and_then(|trace| trace.last.as_ref())) {
+        check_weights(weights, last, faults);
     }
 }
 
@@ -183,6 +193,10 @@ fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
     if !sorted {
         faults.add("run#/artifacts", "bundle.artifact", "the outputs are not sorted by path, each once");
     }
+    for file in run.artifacts.iter().filter(|file| !file.path.as_str().starts_with("model/")) {
+        let message = format!("{} lies outside of model/, where all outputs that are kept lie", file.path);
+        faults.add("run#/artifacts", "bundle.artifact", message);
+    }
 }
 
 /// Every control that the plan requires must have been enforced and proven.
@@ -274,8 +288,21 @@ fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
     }
 }
 
+/// The parameters in the file must be those that the trace ended with.
+fn check_weights(weights: &Result<Digest, String>, last: &Step, faults: &mut Faults) {
+    match weights {
+        Ok(digest) if *digest == last.parameters => {}
+        Ok(digest) => {
+            let message =
+                format!("its tensors give {digest}, step {} of the trace ended with {}", last.step, last.parameters);
+            faults.add(WEIGHTS, "bundle.weights", message);
+        }
+        Err(why) => faults.add(WEIGHTS, "bundle.weights", format!("the parameters cannot be read: {why}")),
+    }
+}
+
 /// Every file of the bundle but `bundle.json` and `SHA256SUMS`, sorted by path.
-fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size) -> Result<Vec<Member>, Faults> {
+fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size, faults: &mut Faults) -> Vec<Member> {
     let lines = File { name: LINES.into(), digest: trace.head.lines, bytes: trace.bytes, role: MemberRole::Trace };
     let mut files = Vec::from([
         document("run", run),
@@ -297,10 +324,9 @@ fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size)
         bytes: input.bytes,
         role: MemberRole::Data,
     }));
-    let mut faults = Faults::new();
-    let mut members: Vec<Member> = files.into_iter().filter_map(|file| file.member(&mut faults)).collect();
+    let mut members: Vec<Member> = files.into_iter().filter_map(|file| file.member(faults)).collect();
     members.sort_by(|a, b| a.file.path.cmp(&b.file.path));
-    faults.or(members)
+    members
 }
 
 /// A file before its path was checked.
@@ -347,7 +373,7 @@ fn output(file: &Artifact) -> File {
         CONFIGURATION => MemberRole::Configuration,
         _ => MemberRole::Model,
     };
-    File { name: format!("model/{}", file.path), digest: file.digest, bytes: file.bytes, role }
+    File { name: file.path.to_string(), digest: file.digest, bytes: file.bytes, role }
 }
 
 /// What the model claims to run with.

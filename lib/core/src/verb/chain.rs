@@ -1,5 +1,5 @@
 //! Following a trace line by line, as it streams by: whether every line is chained to the plan's id, and whether each
-//! step says what its plan makes it say. Epoch, samples and cursor follow from the plan; losses and digests of tensors
+//! step says what its plan makes it say. Epoch, samples, generator and cursor follow from the plan; losses and digests of tensors
 //! do not, and whoever forges those and chains every line anew is found by a replay only.
 
 use alloc::format;
@@ -8,9 +8,10 @@ use alloc::string::ToString;
 use crate::digest::{Digest, Hasher};
 use crate::fault::Faults;
 use crate::manifest::plan::Plan;
-use crate::manifest::trace::{BadLineProblem, Step, Trace, read_step};
+use crate::manifest::trace::{BadLineProblem, Generator, Step, Trace, read_step};
 use crate::number::Finite;
 use crate::order::{Shape, Walk, samples_digest};
+use crate::random::GENERATOR;
 
 /// How messages call the lines of a trace: as a bundle names the file.
 pub const LINES: &str = "trace/steps.jsonl";
@@ -143,6 +144,7 @@ pub fn shape(plan: &Plan) -> Option<Shape> {
 #[derive(Clone, Debug)]
 struct Expected {
     shape: Shape,
+    seed: u64,
     /// `None` when the samples are too many to be put in order here.
     walk: Option<Walk>,
 }
@@ -153,7 +155,7 @@ impl Expected {
         let batching = plan.candidate.batching;
         let of_step = batching.samples.min(shape.samples).saturating_mul(batching.accumulation);
         let few = shape.samples <= MOST_SAMPLES && of_step <= MOST_SAMPLES;
-        Some(Self { shape, walk: few.then(|| Walk::new(shape, plan.seed)) })
+        Some(Self { shape, seed: plan.seed, walk: few.then(|| Walk::new(shape, plan.seed)) })
     }
 
     /// Notes what a step says otherwise, and numbers that are not their bits.
@@ -172,6 +174,9 @@ impl Expected {
         };
         same("epoch", &step.epoch, &((first + count).saturating_sub(1) / self.shape.micro_batches));
         same("micro_batches", &step.micro_batches, &count);
+        let (micro_batch, _) = self.shape.micro_batches_of(step.step);
+        let generator = Generator { algorithm: GENERATOR.into(), seed: self.seed, micro_batch };
+        same("generator", &step.generator, &generator.digest());
         if let Some(walk) = &mut self.walk {
             same("samples", &step.samples, &samples_digest(&walk.step(before)));
             same("cursor", &step.cursor, &walk.cursor(step.step).digest());

@@ -17,7 +17,7 @@ use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
-use xt_core::manifest::trace::{Stage, StageName, Step};
+use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
 use xt_core::name::Name;
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::{Walk, samples_digest};
@@ -26,14 +26,20 @@ use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::chain::{Chain, Tally, shape};
 use xt_core::verb::compile::{Tokens, check, compile};
 use xt_core::verb::custody::CONTROLS;
+use xt_core::verb::weights::{self, Weights};
 
 /// The two members of the dataset.
 pub const DATA: [(&str, &[u8]); 2] =
     [("a.txt", b"It was the best of times, "), ("b.txt", b"it was the worst of times")];
 
 /// What the made-up trainer wrote.
-pub const OUTPUTS: [(&str, &[u8]); 2] =
-    [("config.json", b"{\"model_type\":\"gpt2\"}\n"), ("model.safetensors", b"\x02\0\0\0\0\0\0\0{}")];
+pub fn outputs() -> [(&'static str, Vec<u8>); 2] {
+    let tensors = BTreeMap::from([("wte.weight".to_string(), (vec![2, 2], vec![0.5f32, -1.0, 2.0, -0.0]))]);
+    [
+        ("model/config.json", b"{\"model_type\":\"gpt2\"}\n".to_vec()),
+        ("model/model.safetensors", weights::file(&tensors)),
+    ]
+}
 
 const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
     "model":{"kind":"gpt","layers":1,"heads":1,"width":4,"inner":8,"context":8,"vocabulary":256,
@@ -107,9 +113,14 @@ fn step(plan: &Plan, number: u64) -> Step {
         gradient_norm_bits: Bits32::of(0.5),
         stages: StageName::ALL.iter().map(|name| stage(*name)).collect(),
         gradients: digest("gradients"),
-        parameters: digest("parameters"),
+        parameters: if number == plan.work.steps { parameters().unwrap() } else { digest("parameters") },
         optimizer: digest("optimizer"),
-        generator: digest("generator"),
+        generator: Generator {
+            algorithm: "philox4x32-10".into(),
+            seed: plan.seed,
+            micro_batch: walk.next_micro_batch(number),
+        }
+        .digest(),
         cursor: walk.cursor(number).digest(),
         skipped: false,
         chain: Digest::of(b""),
@@ -142,6 +153,11 @@ pub fn tally(plan: &Plan, lines: &[u8]) -> Tally {
     let (tally, faults) = chain.finish();
     assert_eq!(faults, Faults::new());
     tally
+}
+
+/// The digest of the parameters that the made-up trainer wrote.
+pub fn parameters() -> Result<Digest, String> {
+    Weights::of(&outputs()[1].1)
 }
 
 /// The custody record: what is required was enforced.
@@ -234,10 +250,10 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
             completed: true,
         },
         trace: Some(TraceReference { digest: tally.head.lines, steps: tally.head.steps, chain: tally.head.chain }),
-        artifacts: OUTPUTS
+        artifacts: outputs()
             .map(|(path, bytes)| Artifact {
                 path: RelativePath::new(path).unwrap(),
-                digest: Digest::of(bytes),
+                digest: Digest::of(&bytes),
                 bytes: bytes.len() as u64,
             })
             .into(),
