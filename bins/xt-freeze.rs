@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use xt_bundle::Verdict;
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, read_documents};
+use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
 use xt_core::canonical::Value;
 use xt_core::fault::Exit;
 use xt_core::field::{Field as _, Manifest as _, object};
@@ -110,10 +110,7 @@ fn main() -> ExitCode {
 fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
     let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
     let sources: Vec<Source> = arguments.runs.iter().map(|run| Source::from(run.as_os_str())).collect();
-    let runs = read_documents(&sources, &lookup)?
-        .iter()
-        .map(|document| Ok(Run::decode(&document.value)?))
-        .collect::<Result<Vec<Run>, Error>>()?;
+    let runs: Vec<Run> = each(&read_documents(&sources, &lookup)?, Run::decode)?;
     if arguments.output.is_some() && runs.len() > 1 {
         let message = format!("-o holds one bundle, and there are {} run records", runs.len());
         return Err(CliError::Usage(message).into());
@@ -162,7 +159,7 @@ fn verify(source: &Source, common: &Common) -> Result<Exit, Error> {
     let Verdict { report, faults, .. } = verdict;
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
     for fault in &faults.0 {
-        drop(writeln!(io::stderr(), "xt-freeze: {}", printable(&fault.to_string())));
+        note(common, &format!("xt-freeze: {fault}"));
     }
     Output::new(None)?.document(&report.encode())?;
     Ok(if report.verified { Exit::Yes } else { Exit::No })
@@ -202,11 +199,6 @@ fn open(source: &Source) -> Result<Box<dyn Read>, Error> {
         }
         _ => Ok(Box::new(io::stdin())),
     }
-}
-
-/// Control characters of names must not reach a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// An output as a sink of bytes.

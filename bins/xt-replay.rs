@@ -3,17 +3,17 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use nix::sys::signal::Signal;
 use xt_bundle::{Given, Papers};
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, parse_one};
+use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, note, parse_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
-use xt_core::fault::Exit;
+use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::job::Message;
@@ -90,6 +90,37 @@ impl Tool for Arguments {
     }
 }
 
+/// Why nothing is replayed.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    /// The stack, or the run itself, does not allow it.
+    #[error("the replay is refused: {0}")]
+    Refused(Faults),
+}
+
+impl Failure for ReplayError {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+
+    fn word(&self) -> &'static str {
+        "replay.refused"
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let Self::Refused(faults) = self;
+        if faults.0.iter().all(|fault| fault.pointer == "run#/stack") {
+            return vec!["--ignore-stack replays on this stack all the same, and the report says so".into()];
+        }
+        Vec::new()
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        let Self::Refused(faults) = self;
+        Some(faults)
+    }
+}
+
 /// The signal that ended the waiting.
 type Left = Cell<Option<Signal>>;
 
@@ -137,7 +168,7 @@ impl Arguments {
         failed.map_or(Ok(()), |error: RuntimeError| Err(Error::from(error)))?;
         comparison.check_stack(&recorded.stack, &followed.run);
         if !comparison.refused.is_empty() {
-            return Err(compare::refusal(&comparison.refused).into());
+            return Err(ReplayError::Refused(compare::refusal(&comparison.refused)).into());
         }
         self.report(&recorded, &comparison.conclude(&recorded, &followed), &followed)
     }
@@ -165,7 +196,7 @@ impl Arguments {
         if !self.ignore_stack {
             faults.0.extend(compare::refusal(&differences).0);
         }
-        Ok(faults.or(differences)?)
+        faults.or(differences).map_err(|faults| ReplayError::Refused(faults).into())
     }
 
     /// Prints the report, and says in one line what it says.
@@ -176,14 +207,10 @@ impl Arguments {
             (Outcome::Incomplete, Status::NotStarted) if followed.run.custody.is_some() => Exit::Custody,
             (Outcome::Incomplete, _) => Exit::Workload,
         };
-        let line = sentence(replay, followed);
-        let quiet = self.common.quiet && exit == Exit::Yes;
-        if !quiet {
-            drop(writeln!(io::stderr(), "replay: {line}"));
-        }
-        if !replay.allowed.is_empty() && !quiet {
+        note(&self.common, &format!("replay: {}", sentence(replay, followed)));
+        if !replay.allowed.is_empty() {
             let names: Vec<&str> = replay.allowed.iter().map(|pin| pin.what.as_str()).collect();
-            drop(writeln!(io::stderr(), "replay: on another stack than run {}: {}", recorded.id, names.join(", ")));
+            note(&self.common, &format!("replay: on another stack than run {}: {}", recorded.id, names.join(", ")));
         }
         let mut output = Output::new(self.output.as_deref().filter(|_| exit == Exit::Yes))?;
         output.document(&replay.encode())?;
@@ -262,7 +289,7 @@ impl Recorded {
             if run.stack.is_none() {
                 faults.add("run#/stack", "replay.stack", "what the run ran on is not known");
             }
-            return Err(faults.into());
+            return Err(ReplayError::Refused(faults).into());
         };
         let missing = papers.plan.inputs.iter().map(|input| input.digest);
         if let Some(digest) = missing.into_iter().find(|digest| !store.contains(*digest).unwrap_or(false)) {

@@ -4,6 +4,8 @@
 
 #[path = "support/bench.rs"]
 mod bench;
+#[path = "support/forge.rs"]
+mod forge;
 
 use std::fs;
 use std::io::Write as _;
@@ -12,18 +14,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bench::{Bench, wait_for};
+use forge::{Forgery, pack, unpack};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use xt_core::canonical::parse;
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest as _};
-use xt_core::manifest::bundle::Bundle;
-use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::manifest::plan::Mode;
 use xt_core::manifest::replay::{Component, Outcome, Replay};
 use xt_core::manifest::run::{Run, Status};
-use xt_core::manifest::trace::{Step, Trace, read_steps};
-use xt_core::relpath::RelativePath;
-use xt_store::{Store, archive};
+use xt_core::manifest::trace::{Step, read_steps};
+use xt_core::order::Walk;
+use xt_core::verb::chain::shape;
+use xt_core::verb::compile::{Tokens, compile};
+use xt_store::Store;
 
 const STEPS: u64 = 12;
 const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
@@ -89,70 +93,11 @@ fn original() -> Original {
     Original { bench, run, archive }
 }
 
-/// The files of an archive, in order.
-type Files = Vec<(String, Vec<u8>)>;
-
-fn unpack(bytes: &[u8]) -> Files {
-    let mut files = Vec::new();
-    archive::read(bytes, &archive::Limits::default(), |path, _, content| {
-        let mut bytes = Vec::new();
-        content.read_to_end(&mut bytes).unwrap();
-        files.push((path.to_string(), bytes));
-        Ok::<(), archive::ArchiveError>(())
-    })
-    .unwrap();
-    files
-}
-
-fn pack(files: &Files) -> Vec<u8> {
-    let mut out = Vec::new();
-    let member = |(path, bytes): &'_ (String, Vec<u8>)| (RelativePath::new(path).unwrap(), bytes.clone());
-    let members: Vec<(RelativePath, Vec<u8>)> = files.iter().map(member).collect();
-    archive::write(&mut out, members.iter().map(|(path, bytes)| (path.clone(), bytes.len() as u64, bytes.as_slice())))
-        .unwrap();
-    out
-}
-
-fn file<'a>(files: &'a mut Files, path: &str) -> &'a mut Vec<u8> {
-    &mut files.iter_mut().find(|(name, _)| name == path).unwrap_or_else(|| panic!("no {path}")).1
-}
-
-/// A bundle without a contradiction, of a run that never was: step `number` was changed, and chain, trace, run record and
-/// every digest were made to fit.
-fn forged(whole: &Files, number: u64, change: impl FnOnce(&mut Step)) -> Vec<u8> {
-    let mut files = whole.clone();
-    let plan = Plan::decode(&parse(file(&mut files, "manifests/plan.json")).unwrap()).unwrap();
-    let (mut steps, bad) = read_steps(plan.id(), file(&mut files, "trace/steps.jsonl"));
-    assert_eq!(bad, None);
-    change(&mut steps[usize::try_from(number).unwrap() - 1]);
-    let (mut chain, mut lines) = (plan.id(), String::new());
-    for step in steps {
-        let step = step.chain_to(chain);
-        chain = step.chain;
-        lines += &(step.write().canonical() + "\n");
-    }
-    let trace = Trace { plan: plan.id(), steps: STEPS, lines: Digest::of(lines.as_bytes()), chain };
-    let mut run = Run::decode(&parse(file(&mut files, "manifests/run.json")).unwrap()).unwrap();
-    let reference = run.trace.as_mut().unwrap();
-    (reference.digest, reference.chain) = (trace.lines, chain);
-    *file(&mut files, "trace/steps.jsonl") = lines.into_bytes();
-    *file(&mut files, "manifests/trace.json") = trace.write().canonical().into_bytes();
-    *file(&mut files, "manifests/run.json") = run.write().canonical().into_bytes();
-    let mut bundle = Bundle::decode(&parse(file(&mut files, "bundle.json")).unwrap()).unwrap();
-    (bundle.run, bundle.trace) = (run.id(), trace.id());
-    for member in &mut bundle.members {
-        let bytes = file(&mut files, member.file.path.as_str());
-        (member.file.digest, member.file.bytes) = (Digest::of(bytes), bytes.len() as u64);
-    }
-    *file(&mut files, "bundle.json") = bundle.write().canonical().into_bytes();
-    let mut sums: Vec<(String, String)> = files
-        .iter()
-        .filter(|(path, _)| path != "SHA256SUMS")
-        .map(|(path, bytes)| (path.clone(), format!("{}  {path}\n", Digest::of(bytes).hex())))
-        .collect();
-    sums.sort();
-    *file(&mut files, "SHA256SUMS") = sums.into_iter().map(|(_, line)| line).collect::<String>().into_bytes();
-    pack(&files)
+/// A bundle without a contradiction, of a run that never was: step `number` was changed, and everything made to fit.
+fn forged(archive: &[u8], number: u64, change: impl FnOnce(&mut Step)) -> Vec<u8> {
+    let mut forgery = Forgery::of(archive);
+    change(&mut forgery.steps[usize::try_from(number).unwrap() - 1]);
+    forgery.seal()
 }
 
 #[test]
@@ -224,7 +169,6 @@ type Change = fn(&mut Step);
 #[test]
 fn a_forged_step_is_found_by_doing_it_again_and_named_with_its_component() {
     let Original { archive, .. } = original();
-    let whole = unpack(&archive);
     let folder = tempfile::tempdir().unwrap();
     let changes: [(u64, Component, Change); 4] = [
         (1, Component::Gradients, |step| step.gradients = Digest::of(b"forged")),
@@ -233,7 +177,7 @@ fn a_forged_step_is_found_by_doing_it_again_and_named_with_its_component() {
         (12, Component::Optimizer, |step| step.optimizer = Digest::of(b"forged")),
     ];
     for (number, component, change) in changes {
-        let bytes = forged(&whole, number, change);
+        let bytes = forged(&archive, number, change);
         let name = format!("{number}.tar.zst");
         fs::write(folder.path().join(&name), &bytes).unwrap();
         let program = env!("CARGO_BIN_EXE_xt-freeze");
@@ -436,7 +380,8 @@ fn data_that_is_not_there_is_a_failure_of_the_store() {
 fn wrong_archives_and_documents_are_refused_and_nothing_runs() {
     let Original { archive, .. } = original();
     let mut flipped = unpack(&archive);
-    file(&mut flipped, "model/model.safetensors")[50] ^= 1;
+    let weights = flipped.iter_mut().find(|(path, _)| path == "model/model.safetensors").unwrap();
+    weights.1[50] ^= 1;
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("one bit of the weights", pack(&flipped), "model/model.safetensors"),
         ("cut", archive[..archive.len() - 7].to_vec(), "(archive)"),
@@ -465,4 +410,123 @@ fn a_frozen_model_speaks_from_its_archive() {
     let arguments = ["sample", "model.tar.zst", "--prompt", "Call me", "--tokens", "3", "--seed", "1"];
     let spoken = tool(folder.path(), env!("CARGO_BIN_EXE_xt-run"), Path::new(STAND_IN), &arguments, b"").expect(0);
     assert_eq!(spoken.stdout, "Call me 1 2 3\n");
+}
+
+/// A true training run by the true worker, frozen; `None` where the worker is not built.
+fn trained() -> Option<(Run, Vec<u8>)> {
+    let worker = xt_harness::programs().join("xt-train");
+    if !worker.is_file() {
+        println!("not run here: xt-train is not built");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/train/in");
+    for name in ["text.txt", "candidate.json"] {
+        fs::copy(golden.join(name), folder.path().join(name)).unwrap();
+    }
+    let xt = |program: &str, arguments: &[&str], input: &[u8]| {
+        tool(folder.path(), program, &worker, arguments, input).expect(0).stdout
+    };
+    xt(env!("CARGO_BIN_EXE_xt-compile"), &["dataset", "text.txt"], b"");
+    let plan = xt(env!("CARGO_BIN_EXE_xt-compile"), &["candidate.json"], b"");
+    let run = xt(env!("CARGO_BIN_EXE_xt-run"), &[], plan.as_bytes());
+    xt(env!("CARGO_BIN_EXE_xt-freeze"), &["-o", "model.tar.zst"], run.as_bytes());
+    let run = Run::decode(&parse(run.as_bytes()).unwrap()).unwrap();
+    Some((run, fs::read(folder.path().join("model.tar.zst")).unwrap()))
+}
+
+/// The archive in a folder of its own, replayed there by the true worker.
+fn replayed(archive: &[u8]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let worker = xt_harness::programs().join("xt-train");
+    tool(folder.path(), env!("CARGO_BIN_EXE_xt-replay"), &worker, &["-"], archive)
+}
+
+/// The archive verified in an empty folder.
+fn verified(archive: &[u8]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    tool(folder.path(), env!("CARGO_BIN_EXE_xt-freeze"), Path::new(STAND_IN), &["verify"], archive)
+}
+
+#[test]
+fn a_true_training_run_comes_out_bit_for_bit_in_an_empty_store() {
+    let Some((run, archive)) = trained() else { return };
+    verified(&archive).expect(0);
+    let report = replayed(&archive).expect(0);
+    let steps = run.progress.steps;
+    assert_eq!(report.stderr, format!("replay: equal, {steps} of {steps} steps\n"));
+    assert!(report.replay().outputs.iter().all(xt_core::manifest::replay::OutputComparison::equal));
+    // The control: the same run, forged at one step without a contradiction.
+    let forged = forged(&archive, 5, |step| step.gradients = Digest::of(b"forged"));
+    verified(&forged).expect(0);
+    let report = replayed(&forged).expect(1).replay();
+    let divergence = report.divergence.unwrap();
+    assert_eq!((divergence.step, divergence.component, report.equal_steps), (5, Component::Gradients, 4));
+}
+
+#[test]
+fn one_bit_of_a_weight_is_found_however_well_the_rest_was_made_to_fit() {
+    let Some((run, archive)) = trained() else { return };
+    let mut forgery = Forgery::of(&archive);
+    let weights = forgery.files.get_mut("model/model.safetensors").unwrap();
+    let last = weights.len() - 1;
+    weights[last] ^= 1;
+    let digest = xt_core::verb::weights::Weights::of(weights).unwrap();
+    let report = verified(&forgery.seal()).expect(1);
+    assert!(
+        report.stderr.contains("model/model.safetensors") && report.stderr.contains("bundle.weights"),
+        "{}",
+        report.stderr
+    );
+    // Whoever makes the trace fit as well must be told by the replay.
+    let mut forgery = Forgery::of(&archive);
+    forgery.files.get_mut("model/model.safetensors").unwrap()[last] ^= 1;
+    forgery.steps.last_mut().unwrap().parameters = digest;
+    let sealed = forgery.seal();
+    verified(&sealed).expect(0);
+    let divergence = replayed(&sealed).expect(1).replay().divergence.unwrap();
+    assert_eq!((divergence.step, divergence.component), (run.progress.steps, Component::Parameters));
+    assert_eq!(divergence.differing, [Component::Parameters]);
+}
+
+#[test]
+fn one_bit_of_the_data_is_found_by_learning_from_it_again() {
+    let Some((_, archive)) = trained() else { return };
+    let mut forgery = Forgery::of(&archive);
+    let (old, mut bytes) = forgery.data.pop_first().unwrap();
+    bytes[10] ^= 1;
+    let (new, tokens) = (Digest::of(&bytes), forgery.plan.work.tokens);
+    forgery.data.insert(new, bytes);
+    let mut dataset = forgery.plan.dataset.clone();
+    dataset.members.iter_mut().filter(|member| member.digest == old).for_each(|member| member.digest = new);
+    let mut candidate = forgery.plan.candidate.clone();
+    candidate.data.dataset = dataset.id();
+    let tokens = Tokens { vocabulary: 256, count: tokens, tokenizer_bytes: 0 };
+    forgery.plan = compile(candidate, dataset, forgery.plan.intent.clone(), forgery.plan.seed, tokens).unwrap();
+    // The first step that learns from the changed byte: it stands in the first sample.
+    let mut walk = Walk::new(shape(&forgery.plan).unwrap(), forgery.plan.seed);
+    let learns = |step: &u64| walk.step(step - 1).iter().any(|batch| batch.samples.contains(&0));
+    let first = (1..=forgery.plan.work.steps).find(learns).unwrap();
+    let sealed = forgery.seal();
+    verified(&sealed).expect(0);
+    let divergence = replayed(&sealed).expect(1).replay().divergence.unwrap();
+    assert_eq!((divergence.step, divergence.component), (first, Component::Loss), "{divergence:?}");
+}
+
+#[test]
+fn one_value_of_the_plan_is_found_at_the_first_step_it_changes() {
+    let Some((_, archive)) = trained() else { return };
+    let mut forgery = Forgery::of(&archive);
+    let plan = forgery.plan.clone();
+    let mut candidate = plan.candidate.clone();
+    let xt_core::manifest::candidate::Optimizer::AdamW { beta2, .. } = &mut candidate.optimizer else {
+        panic!("adamw")
+    };
+    *beta2 = xt_core::number::Finite::new(0.98).unwrap();
+    let tokens = Tokens { vocabulary: 256, count: plan.work.tokens, tokenizer_bytes: 0 };
+    forgery.plan = compile(candidate, plan.dataset, plan.intent, plan.seed, tokens).unwrap();
+    let sealed = forgery.seal();
+    verified(&sealed).expect(0);
+    let divergence = replayed(&sealed).expect(1).replay().divergence.unwrap();
+    assert_eq!((divergence.step, divergence.component), (1, Component::Optimizer), "{divergence:?}");
 }
