@@ -21,7 +21,7 @@ use xt_store::{Store, StoreError};
 /// A bundle binds model, plan, data, custody and trace of one succeeded run by digest. A run that failed, was
 /// cancelled or is incomplete is refused with every reason. Verifying needs no store and no network.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "xt-freeze", version, args_conflicts_with_subcommands = true)]
+#[command(name = "xt-freeze", version, subcommand_precedence_over_arg = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -98,13 +98,26 @@ impl Tool for Arguments {
 fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| {
         let common = &arguments.common;
+        // A flag that all tools share may stand before a subcommand, so the two are told apart here and not by clap.
+        if arguments.command.is_some() && !arguments.freeze.is_default() {
+            let message = "runs, --output and --size belong to freezing, not to a subcommand; a run record that is called \
+                           like one is written ./verify";
+            return Err(CliError::Usage(message.into()).into());
+        }
         match &arguments.command {
             Some(Command::Verify(target)) => verify(&Source::from(target.bundle.as_os_str()), common),
-            Some(Command::Ls(target)) => list(&Source::from(target.bundle.as_os_str())),
+            Some(Command::Ls(target)) => list(&Source::from(target.bundle.as_os_str()), common),
             Some(Command::Import(target)) => import(&Source::from(target.bundle.as_os_str()), common),
             None => freeze(&arguments.freeze, common),
         }
     })
+}
+
+impl FreezeArguments {
+    /// Whether nothing was given.
+    fn is_default(&self) -> bool {
+        self.runs.is_empty() && self.output.is_none() && self.size == Size::Sealed.word()
+    }
 }
 
 fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
@@ -154,7 +167,7 @@ fn write_archive(store: &Store, bundle: &Bundle, path: &std::path::Path, common:
 fn verify(source: &Source, common: &Common) -> Result<Exit, Error> {
     let verdict = match source {
         Source::Digest(digest) => xt_bundle::verify_stored(&Store::open(&common.store)?, *digest)?,
-        other => xt_bundle::verify_archive(open(other)?)?,
+        other => xt_bundle::verify_archive(open(other, common, "verifying")?)?,
     };
     let Verdict { report, faults, .. } = verdict;
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
@@ -165,12 +178,12 @@ fn verify(source: &Source, common: &Common) -> Result<Exit, Error> {
     Ok(if report.verified { Exit::Yes } else { Exit::No })
 }
 
-fn list(source: &Source) -> Result<Exit, Error> {
+fn list(source: &Source, common: &Common) -> Result<Exit, Error> {
     if let Source::Digest(digest) = source {
         return Err(CliError::Usage(format!("`ls` lists archives; `xt-store get {digest}` prints a bundle")).into());
     }
     let mut output = Output::new(None)?;
-    for entry in xt_bundle::list(open(source)?)? {
+    for entry in xt_bundle::list(open(source, common, "listing")?)? {
         let line: Value =
             object([("path", entry.path.write()), ("bytes", entry.bytes.write()), ("digest", entry.digest.write())]);
         output.document(&line)?;
@@ -182,22 +195,42 @@ fn import(source: &Source, common: &Common) -> Result<Exit, Error> {
     if let Source::Digest(digest) = source {
         return Err(CliError::Usage(format!("{digest} is in a store already; give an archive")).into());
     }
-    let input = open(source)?;
+    let input = open(source, common, "importing")?;
     let store = Store::open_or_create(&common.store)?;
     let bundle = xt_bundle::import(&store, input, &source.name())?;
     Output::new(None)?.document(&bundle.encode())?;
     Ok(Exit::Yes)
 }
 
-/// The bytes of an archive.
-fn open(source: &Source) -> Result<Box<dyn Read>, Error> {
+/// The bytes of an archive, with progress when it is a file, whose length is known.
+fn open<'a>(source: &Source, common: &'a Common, label: &'static str) -> Result<Box<dyn Read + 'a>, Error> {
+    let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
     match source {
         Source::File(path) => {
-            let file = File::open(path);
-            let file = file.map_err(|error| CliError::Read { name: source.name(), source: error })?;
-            Ok(Box::new(file))
+            let file = File::open(path).map_err(failed)?;
+            let total = file.metadata().map_err(failed)?.len();
+            Ok(Box::new(Watched { file, done: 0, total, progress: Bytes::new(common, label) }))
         }
         _ => Ok(Box::new(io::stdin())),
+    }
+}
+
+/// A file that is read with progress.
+struct Watched<'a> {
+    file: File,
+    done: u64,
+    total: u64,
+    progress: Bytes<'a>,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        if count > 0 {
+            self.done += count as u64;
+            self.progress.update(self.done, self.total);
+        }
+        Ok(count)
     }
 }
 
@@ -231,9 +264,16 @@ impl<'a> Bytes<'a> {
         bar.update(done, "");
     }
 
-    fn finish(self) {
-        if let Some(bar) = self.bar {
+    /// Removes the bar.
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
             bar.finish();
         }
+    }
+}
+
+impl Drop for Bytes<'_> {
+    fn drop(&mut self) {
+        self.finish();
     }
 }

@@ -458,6 +458,22 @@ fn an_import_brings_all_that_a_replay_needs_and_can_be_frozen_to_the_same_archiv
 }
 
 #[test]
+fn flags_may_stand_before_and_behind_a_subcommand() {
+    let folder = Folder::new();
+    frozen(&folder);
+    for arguments in [["--store", "one", "import", "model.tar.zst"], ["import", "model.tar.zst", "--store", "two"]] {
+        folder.xt("freeze").args(arguments).run().expect(0);
+    }
+    assert!(folder.at("one/packs").is_dir() && folder.at("two/packs").is_dir());
+    folder.xt("freeze").args(["--size", "thin", "verify", "model.tar.zst"]).run().expect(2);
+    folder.xt("freeze").args(["run.json", "verify", "model.tar.zst"]).run().expect(2);
+    // A run record may be called like a subcommand.
+    let run = stored(&folder, |_| ());
+    folder.write("verify", text(&run));
+    folder.xt("freeze").arg("./verify").run().expect(0);
+}
+
+#[test]
 fn a_thin_bundle_leaves_the_data_out_and_verifies() {
     let folder = Folder::new();
     let run = stored(&folder, |_| ());
