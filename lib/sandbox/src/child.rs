@@ -47,6 +47,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) scene: &'a Scene,
     /// Write ends of standard output and standard error.
     pub(crate) streams: [RawFd; 2],
+    /// The supervisor's ends of both wires, which its children inherit.
+    pub(crate) supervisor: [RawFd; 2],
     /// The guard's end of its wire.
     pub(crate) guard: RawFd,
     /// The trainer's end of its wire.

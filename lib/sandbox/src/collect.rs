@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::statvfs::fstatvfs;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::statvfs::fstatvfs;
 use xt_core::digest::{Digest, Hasher};
 use xt_core::relpath::RelativePath;
 

@@ -29,6 +29,11 @@ pub(crate) fn guard(setup: &Setup) -> ! {
 }
 
 fn watch(setup: &Setup) -> Result<(), Failed> {
+    // While a copy of the supervisor's end is open here, its death would not end what is read from the wire: a supervisor
+    // killed before the guard is tied to it would leave a guard that waits for ever.
+    for end in setup.supervisor {
+        sys::close_range(end, end).map_err(at("letting go of the supervisor's wires"))?;
+    }
     enter(setup)?;
     let signals = SigSet::from(Signal::SIGCHLD);
     signals.thread_block().map_err(at("blocking signals"))?;

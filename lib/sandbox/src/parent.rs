@@ -136,6 +136,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
         base: &canary.root(),
         scene: &scene,
         streams: [stdout_end.as_raw_fd(), stderr_end.as_raw_fd()],
+        supervisor: [guard_wire.as_raw_fd(), stage.as_raw_fd()],
         guard: guard_end.as_raw_fd(),
         stage: stage_end.as_raw_fd(),
     };

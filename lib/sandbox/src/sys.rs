@@ -107,7 +107,7 @@ pub(crate) fn set_mount_attributes(path: &CStr, recursive: bool, attributes: u64
 }
 
 /// Closes every descriptor from `first` to `last`, both included.
-fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
+pub(crate) fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
     // SAFETY: called in a child about to exec; owners of the closed descriptors never run their destructors there.
     Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }
