@@ -26,7 +26,7 @@ use xt_store::Store;
 
 /// Run plans in custody, and follow, cancel or sample them
 #[derive(Parser, Debug)]
-#[command(name = "xt-run", version, args_conflicts_with_subcommands = true)]
+#[command(name = "xt-run", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 struct XtRun {
     /// Plans: files, digests in the store, or - for standard input [default: standard input]
     #[arg(value_name = "FILE")]

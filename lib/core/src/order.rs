@@ -188,7 +188,9 @@ impl Epoch {
             Order::Sequential => (0..shape.samples).collect(),
         };
         let mut hasher = Hasher::new();
-        order.iter().for_each(|sample| hasher.update(&sample.to_le_bytes()));
+        for sample in &order {
+            hasher.update(&sample.to_le_bytes());
+        }
         Self { number, digest: hasher.finish(), order }
     }
 }

@@ -74,6 +74,7 @@ impl Stream {
     /// The blocks from `index` on, word by word: row `i` holds word `i` of each block. The same arithmetic as
     /// [`philox`], laid out so that a compiler can do all lanes at once.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of each word are meant")]
+    #[expect(clippy::needless_range_loop, reason = "one lane of four rows at a time")]
     fn blocks(&self, index: u64) -> [[u32; LANES]; 4] {
         let mut state = [[0; LANES], [0; LANES], [self.time as u32; LANES], [(self.time >> 32) as u32; LANES]];
         for lane in 0..LANES {

@@ -187,7 +187,7 @@ fn escaped(text: &str) -> String {
         for character in part.chars() {
             match u32::from(character) {
                 0..=127 => out.push(character),
-                code => out.push_str(&format!("\\[u{code:04X}]")),
+                code => out.extend([format!("\\[u{code:04X}]")]),
             }
         }
     }

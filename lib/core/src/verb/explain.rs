@@ -20,11 +20,18 @@ pub fn explain(plan: &Plan) -> Vec<String> {
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
             "  data       {} files, {} tokens, {} samples of {} tokens in {} order",
-            plan.inputs.len(), work.tokens, work.samples_per_epoch, candidate.model.context(), candidate.data.order
+            plan.inputs.len(),
+            work.tokens,
+            work.samples_per_epoch,
+            candidate.model.context(),
+            candidate.data.order
         ),
         format!(
             "  steps      {} ({}), each of {} x {} samples; {} micro-batches an epoch",
-            work.steps, length(&candidate.length), batching.accumulation, batching.samples,
+            work.steps,
+            length(&candidate.length),
+            batching.accumulation,
+            batching.samples,
             work.micro_batches_per_epoch
         ),
         format!("  optimiser  {}", optimizer(&candidate.optimizer)),
@@ -32,25 +39,37 @@ pub fn explain(plan: &Plan) -> Vec<String> {
         format!("  clipping   {}", clipping(&candidate.clipping)),
         format!(
             "  computes   {} on {}, {} thread(s), vectors {}, sums {}, oneDNN {}",
-            candidate.precision, candidate.execution.device, candidate.execution.threads,
-            candidate.execution.cpu_capability, candidate.execution.math_mode,
+            candidate.precision,
+            candidate.execution.device,
+            candidate.execution.threads,
+            candidate.execution.cpu_capability,
+            candidate.execution.math_mode,
             if candidate.execution.onednn { "on" } else { "off" }
         ),
-        format!("  non-finite {}", match candidate.stops.non_finite {
-            NonFinite::Hold => "holds the run at that step; it can never be frozen",
-            NonFinite::Record => "is recorded, and the run goes on",
-        }),
+        format!(
+            "  non-finite {}",
+            match candidate.stops.non_finite {
+                NonFinite::Hold => "holds the run at that step; it can never be frozen",
+                NonFinite::Record => "is recorded, and the run goes on",
+            }
+        ),
     ]);
     let resources = &plan.intent.resources;
     lines.push(format!(
         "  may use    {} core(s), {} MiB of memory, {} MiB of output, {} s",
-        resources.cores, resources.memory_bytes >> 20, resources.storage_bytes >> 20, resources.duration_seconds
+        resources.cores,
+        resources.memory_bytes >> 20,
+        resources.storage_bytes >> 20,
+        resources.duration_seconds
     ));
-    lines.push(format!("  isolation  {}", match plan.intent.isolation.profile {
-        Profile::Full => "full: namespaces, landlock, system-call filter and limits",
-        Profile::InContainer => "in-container: landlock, system-call filter and limits, no namespaces",
-        Profile::None => "none: the trainer can read and send whatever you can",
-    }));
+    lines.push(format!(
+        "  isolation  {}",
+        match plan.intent.isolation.profile {
+            Profile::Full => "full: namespaces, landlock, system-call filter and limits",
+            Profile::InContainer => "in-container: landlock, system-call filter and limits, no namespaces",
+            Profile::None => "none: the trainer can read and send whatever you can",
+        }
+    ));
     lines
 }
 
