@@ -1,7 +1,7 @@
 //! `xt-store`: objects by digest, in and out, and whether they are still what they were.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -161,27 +161,60 @@ fn put_files(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
     let paths = if arguments.paths.is_empty() { &stdin[..] } else { &arguments.paths };
     single_name(arguments, paths.len())?;
     // A wrong path is refused before a store is made or anything is read.
+    let mut total = 0;
     for path in paths.iter().filter(|path| *path != "-") {
-        Source::open(Path::new(path))?;
+        total += Source::open(Path::new(path))?.size();
     }
     let store = Store::open_or_create(&common.store)?;
     let mut writer = store.writer()?;
-    let mut progress = Progress::new(common, "put", paths.len() as u64, "files");
-    let mut lines = Vec::new();
-    let mut last = None;
+    let mut progress = Progress::new(common, "put", total >> 20, "MiB");
+    let (mut done, mut lines, mut last) = (0, Vec::new(), None);
     for path in paths {
+        let mut watch = |bytes: u64| {
+            done += bytes;
+            progress.update(done >> 20, "");
+        };
         let (digest, bytes) = match path.to_str() {
-            Some("-") => writer.put_reader(io::stdin().lock())?,
-            _ => writer.put_file(Path::new(path))?,
+            Some("-") => writer.put_stream(Watched(io::stdin().lock(), &mut watch), Path::new("standard input"))?,
+            _ => put_file(&mut writer, Path::new(path), &mut watch)?,
         };
         lines.push(file_line(&shown(path), digest, bytes));
         last = Some(digest);
-        progress.update(lines.len() as u64, "");
     }
     writer.commit()?;
     progress.finish();
     name_it(&store, arguments, last)?;
     print(&lines)
+}
+
+fn put_file(writer: &mut Writer<'_>, path: &Path, watch: &mut dyn FnMut(u64)) -> Result<(Digest, u64), Error> {
+    let mut source = Source::open(path)?;
+    let put = writer.put_stream(Watched(&mut source, watch), path)?;
+    source.unchanged()?;
+    Ok(put)
+}
+
+/// Tells how many bytes went through: a reader or writer, and whom to tell.
+struct Watched<'a, T>(T, &'a mut dyn FnMut(u64));
+
+impl<T: Read> Read for Watched<'_, T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(buffer)?;
+        (self.1)(length as u64);
+        Ok(length)
+    }
+}
+
+impl<T: Write> Write for Watched<'_, T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.0.write(bytes)?;
+        (self.1)(length as u64);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn single_name(arguments: &PutArguments, count: usize) -> Result<(), Error> {
@@ -297,7 +330,14 @@ fn get_object(common: &Common, arguments: &GetArguments) -> Result<Exit, Error> 
         store.read(arguments.digest, &mut io::sink())?;
     }
     let mut sink = Sink { output: Output::new(arguments.output.as_deref())?, fault: None };
-    let copied = store.read(arguments.digest, &mut sink);
+    let total = store.size(arguments.digest)?.unwrap_or_default();
+    let (mut progress, mut done) = (Progress::new(common, "get", total >> 20, "MiB"), 0);
+    let mut watch = |bytes: u64| {
+        done += bytes;
+        progress.update(done >> 20, "");
+    };
+    let copied = store.read(arguments.digest, &mut Watched(&mut sink, &mut watch));
+    progress.finish();
     if let Some(fault) = sink.fault {
         return Err(fault);
     }
@@ -335,7 +375,13 @@ fn list(common: &Common) -> Result<Exit, Error> {
 }
 
 fn verify(common: &Common) -> Result<Exit, Error> {
-    let report = Store::open(&common.store)?.verify()?;
+    let mut progress = None;
+    let report = Store::open(&common.store)?.verify_watched(|done, total| {
+        progress.get_or_insert_with(|| Progress::new(common, "verify", total >> 20, "MiB")).update(done >> 20, "");
+    })?;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
     print(&[report.encode()])?;
     Ok(if report.damaged.is_empty() { Exit::Yes } else { Exit::No })
 }

@@ -135,6 +135,13 @@ fn links_fifos_sockets_and_odd_names_are_refused_all_at_once_and_nothing_hangs()
         let refused = folder.xt("store").args(["put", name]).run().expect(10);
         assert!(refused.stderr.contains(name) && refused.stdout.is_empty(), "{}", refused.stderr);
     }
+    folder.xt("store").args(["--store", "d/inner", "put"]).input("x").run().expect(0);
+    let inside = folder.xt("store").args(["tree", "d"]).run().expect(10);
+    assert!(
+        inside.stderr.lines().any(|line| line.contains("d/inner") && line.contains("input.store")),
+        "{}",
+        inside.stderr
+    );
     symlink("d", folder.at("link")).unwrap();
     for name in ["link", "link/"] {
         folder.xt("store").args(["tree", name]).run().expect(10);

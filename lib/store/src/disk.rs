@@ -126,8 +126,22 @@ pub fn remove(directory: &Dir, name: &OsStr) -> io::Result<()> {
 }
 
 /// What would differ if a file were written to between two looks.
-pub fn fingerprint(file: &File) -> io::Result<[i64; 6]> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Size in bytes.
+    pub bytes: u64,
+    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// The fingerprint of a file now.
+pub fn fingerprint(file: &File) -> io::Result<Fingerprint> {
     let found = file.metadata()?;
-    #[expect(clippy::cast_possible_wrap, reason = "only compared for equality")]
-    Ok([found.ino() as i64, found.size() as i64, found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()])
+    Ok(Fingerprint {
+        bytes: found.size(),
+        inode: found.ino(),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
 }

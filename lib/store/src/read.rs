@@ -217,7 +217,7 @@ pub struct Object<'a> {
 
 impl Object<'_> {
     /// Its size in bytes.
-    pub const fn bytes(&self) -> u64 {
+    pub const fn size(&self) -> u64 {
         self.bytes
     }
 

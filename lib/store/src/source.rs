@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cap_std::fs::Dir;
 use xt_core::fault::Faults;
 
-use crate::disk;
+use crate::disk::{self, Fingerprint};
 use crate::error::StoreError;
 
 /// An open input file.
@@ -15,7 +15,7 @@ use crate::error::StoreError;
 pub struct Source {
     file: File,
     path: PathBuf,
-    before: [i64; 6],
+    before: Fingerprint,
 }
 
 impl Source {
@@ -48,6 +48,11 @@ impl Source {
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its size when it was opened.
+    pub const fn size(&self) -> u64 {
+        self.before.bytes
     }
 
     /// An error if the file was written to since it was opened. Ask after the last read.

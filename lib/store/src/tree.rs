@@ -3,7 +3,7 @@
 //! The digest of a tree is the SHA-256 of what `sha256sum` prints for its files in that order, so anyone can check it:
 //! `find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`. Modes, times, owners and
 //! empty directories are no part of it. Links, FIFOs, sockets, devices and names that are no plain UTF-8 text are
-//! refused, all of them at once.
+//! refused, all of them at once, and so is a store.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,6 +16,7 @@ use xt_core::relpath::RelativePath;
 
 use crate::disk;
 use crate::error::StoreError;
+use crate::layout::{FORMAT, LEASES, PACKS};
 use crate::source::{Source, shown, special};
 
 /// So many refusals are listed; the rest is only counted.
@@ -105,7 +106,12 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn directory(&mut self, directory: &Dir, prefix: &Path) -> Result<(), StoreError> {
         let failed = |error| StoreError::system("list", &self.path.join(prefix))(error);
-        for name in disk::names(directory).map_err(failed)? {
+        let names = disk::names(directory).map_err(failed)?;
+        if [FORMAT, PACKS, LEASES].iter().all(|own| names.iter().any(|name| name == own)) {
+            self.refuse(prefix, "input.store", "this is a store, which changes while it is read".to_owned());
+            return Ok(());
+        }
+        for name in names {
             self.entry(directory, &name, &prefix.join(&name))?;
         }
         Ok(())

@@ -46,6 +46,11 @@ xt_core::record! {
 impl Store {
     /// Reads everything. Damage is in the report; an error means that verification itself was not possible.
     pub fn verify(&self) -> Result<Report, StoreError> {
+        self.verify_watched(|_, _| ())
+    }
+
+    /// The same; `watch` is told from time to time how many plain bytes are done, and how many there are.
+    pub fn verify_watched(&self, mut watch: impl FnMut(u64, u64)) -> Result<Report, StoreError> {
         let objects = self.list()?;
         let packs = self.index.read().unwrap_or_else(PoisonError::into_inner).packs().to_vec();
         let mut report = Report {
@@ -56,8 +61,11 @@ impl Store {
             damaged: Vec::new(),
             unindexed: Vec::new(),
         };
-        for (digest, _) in objects {
+        let mut done = 0;
+        for (digest, bytes) in objects {
             self.verify_object(digest, &mut report)?;
+            done += bytes;
+            watch(done, report.bytes);
         }
         for pack in packs {
             self.verify_pack(pack, &mut report)?;

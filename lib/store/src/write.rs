@@ -110,17 +110,18 @@ impl Writer<'_> {
     /// Takes in an open file; one that changes while it is read is refused.
     pub fn put_source(&mut self, mut source: Source) -> Result<(Digest, u64), StoreError> {
         let path = source.path().to_path_buf();
-        let put = self.put_named(&mut source, &path)?;
+        let put = self.put_stream(&mut source, &path)?;
         source.unchanged()?;
         Ok(put)
     }
 
     /// Takes in everything that `reader` gives, and says how long it was.
     pub fn put_reader(&mut self, reader: impl Read) -> Result<(Digest, u64), StoreError> {
-        self.put_named(reader, Path::new("the input"))
+        self.put_stream(reader, Path::new("the input"))
     }
 
-    fn put_named(&mut self, mut reader: impl Read, name: &Path) -> Result<(Digest, u64), StoreError> {
+    /// The same, with a name for the messages of errors.
+    pub fn put_stream(&mut self, mut reader: impl Read, name: &Path) -> Result<(Digest, u64), StoreError> {
         let failed = |error| StoreError::system("read", name)(error);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(BLOCK, 0);

@@ -9,6 +9,7 @@ use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure as _};
 use xt_core::relpath::RelativePath;
 use xt_store::archive::{self, ArchiveError, Limits};
+use xt_store::tree::Tree;
 
 type Files = Vec<(String, Vec<u8>)>;
 
@@ -133,8 +134,38 @@ fn members_come_back_in_order_whatever_level_of_zstd_was_used() {
     assert_ne!(other.0, digest, "order is identity");
 }
 
+/// N-08: the same files, made again in another order, touched, with other modes and owners.
 #[test]
-fn gnu_tar_and_python_read_what_we_write() {
+fn an_archive_of_files_depends_on_their_names_and_content_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["model/weights", "model/a-b", "config", "z/y/x"];
+    let archived = |folder: &str| {
+        let tree = Tree::open(&directory.path().join(folder)).unwrap();
+        let open = |path: &RelativePath| tree.source(path).map(|source| (path.clone(), source.size(), source)).unwrap();
+        let mut out = Vec::new();
+        let digest = archive::write(&mut out, tree.files().iter().map(open)).unwrap();
+        (digest, out)
+    };
+    let make = |folder: &str, names: &mut dyn Iterator<Item = &&str>| {
+        for name in names {
+            let path = directory.path().join(folder).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name.repeat(500)).unwrap();
+        }
+    };
+    make("one", &mut names.iter());
+    make("two", &mut names.iter().rev());
+    let script =
+        "cd two; touch -d 1999-01-01 config model; chmod 0600 config; chmod 4777 z/y/x; chown 1000 config || true";
+    let changed = std::process::Command::new("sh").args(["-euc", script]).current_dir(directory.path()).status();
+    assert!(changed.unwrap().success());
+    assert_eq!(archived("one"), archived("two"));
+    std::fs::rename(directory.path().join("two/config"), directory.path().join("two/configure")).unwrap();
+    assert_ne!(archived("one").0, archived("two").0, "control");
+}
+
+#[test]
+fn gnu_tar_reads_what_we_write() {
     let long = "f".repeat(200);
     let (_, bytes) = write(&[("a/b", b"one"), (&long, b"two"), ("\u{e9}", b"three")]);
     let directory = tempfile::tempdir().unwrap();
