@@ -135,10 +135,8 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
     let mut lines = Vec::new();
     for candidate in read_documents(&sources, &lookup)? {
         let plans = plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?;
-        lines.extend(plans.iter().flat_map(|plan| match arguments.explain {
-            true => explain(plan),
-            false => vec![plan.encode().canonical()],
-        }));
+        let written = |plan| if arguments.explain { explain(plan) } else { vec![plan.encode().canonical()] };
+        lines.extend(plans.iter().flat_map(written));
     }
     let mut output = Output::new(arguments.output.as_deref())?;
     for line in lines {

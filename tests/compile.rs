@@ -1,4 +1,5 @@
 //! `xt-compile`: admission of data and candidates to plans.
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::os::unix::fs::symlink;
