@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-torch", &[]),
     // The trainer never sees the store: it gets folders and descriptors.
     ("xt-trainer", &["xt-core", "xt-text", "xt-torch"]),
-    ("xt-train", &["xt-core", "xt-trainer"]),
+    ("xt-train", &["xt-core", "xt-torch", "xt-trainer"]),
     ("xt", &["xt-core", "xt-text", "xt-store", "xt-record", "xt-sandbox", "xt-cli", "xt-bundle", "xt-runtime"]),
     ("xt-harness", &["xt-core"]),
     ("xt-contract", &["xt-core"]),
@@ -298,6 +298,22 @@ fn no_file_is_called_mod_rs() {
     let found: Vec<String> =
         rust_files().into_iter().map(|(name, _)| name).filter(|name| name.ends_with("mod.rs")).collect();
     assert_eq!(found, Vec::<String>::new());
+}
+
+/// Every folder of the top level, and every package, says in 3 to 30 lines what belongs in it.
+#[test]
+fn every_folder_says_what_belongs_in_it() {
+    let files = files();
+    let names: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let top = names.iter().filter_map(|name| name.split_once('/').map(|(folder, _)| folder));
+    let packages = names.iter().filter_map(|name| name.strip_suffix("/Cargo.toml"));
+    let folders: BTreeSet<&str> = top.chain(packages).filter(|folder| !folder.starts_with('.')).collect();
+    for folder in folders {
+        let readme = format!("{folder}/README.md");
+        assert!(names.contains(readme.as_str()), "{folder} has no README.md");
+        let lines = fs::read_to_string(root().join(&readme)).unwrap().lines().count();
+        assert!((3..=30).contains(&lines), "{readme} has {lines} lines; 3 to 30 are due");
+    }
 }
 
 #[test]

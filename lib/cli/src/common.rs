@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use xt_core::instant::Instant;
 
 use crate::error::{CliError, Error};
-use crate::generate::Page;
 
 /// Flags that all tools share.
 #[derive(Args, Clone, Debug)]
@@ -30,9 +29,6 @@ pub struct Common {
     /// Say nothing on standard error but errors
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// Print the manual page or a completion script and exit
-    #[arg(long, value_name = "PAGE", hide = true, global = true)]
-    pub(crate) generate: Option<Page>,
 }
 
 /// For people or for programs.

@@ -5,7 +5,7 @@ use std::io;
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, roman};
 use xt_core::fault::Exit;
 
 use crate::Tool;
@@ -41,15 +41,23 @@ pub(crate) enum Page {
     Fish,
 }
 
-/// Prints what was asked for.
-pub(crate) fn generate<T: Tool>(tool: &T) -> Exit {
+/// What `--generate PAGE`, as the only arguments, asks for. The flag is for packagers and stands in no help text.
+pub(crate) fn asked() -> Option<Page> {
+    let mut arguments = std::env::args_os().skip(1);
+    let flag = arguments.next().filter(|flag| flag == "--generate");
+    let page = flag.and_then(|_| Page::from_str(arguments.next()?.to_str()?, false).ok());
+    page.filter(|_| arguments.next().is_none())
+}
+
+/// Prints `page`.
+pub(crate) fn generate<T: Tool>(page: Page) -> Exit {
     let mut command = T::command();
     let mut bytes = Vec::new();
-    let shell = match tool.common().generate {
-        Some(Page::Bash) => Some(Shell::Bash),
-        Some(Page::Zsh) => Some(Shell::Zsh),
-        Some(Page::Fish) => Some(Shell::Fish),
-        Some(Page::Man) | None => None,
+    let shell = match page {
+        Page::Bash => Some(Shell::Bash),
+        Page::Zsh => Some(Shell::Zsh),
+        Page::Fish => Some(Shell::Fish),
+        Page::Man => None,
     };
     let rendered = match shell {
         Some(shell) => {
@@ -57,13 +65,23 @@ pub(crate) fn generate<T: Tool>(tool: &T) -> Exit {
             clap_complete::generate(shell, &mut command, name, &mut bytes);
             Ok(())
         }
-        None => page(command, &T::MANUAL, &mut bytes),
+        None => manual_page(command, &T::MANUAL, &mut bytes),
     };
+    let bytes = if shell.is_none() { ascii(&bytes) } else { bytes };
     let written = rendered.is_ok() && Output::new(None).and_then(|mut output| output.bytes(&bytes)).is_ok();
     if written { Exit::Yes } else { Exit::System }
 }
 
-fn page(command: Command, manual: &Manual, out: &mut Vec<u8>) -> io::Result<()> {
+/// A page whose other characters are written as groff and mandoc both read them, `\[u2026]`.
+fn ascii(page: &[u8]) -> Vec<u8> {
+    let escaped = |character: char| match character {
+        '\0'..='\x7f' => character.to_string(),
+        other => format!("\\[u{:04X}]", u32::from(other)),
+    };
+    String::from_utf8_lossy(page).chars().map(escaped).collect::<String>().into_bytes()
+}
+
+fn manual_page(command: Command, manual: &Manual, out: &mut Vec<u8>) -> io::Result<()> {
     // A fixed date keeps the page the same from one build to the next.
     let version = command.get_version().unwrap_or_default().to_string();
     let name = command.get_name().to_string();
@@ -95,12 +113,18 @@ fn page(command: Command, manual: &Manual, out: &mut Vec<u8>) -> io::Result<()> 
     text("SEE ALSO", &manual.see_also.join(", "), out)
 }
 
+/// Text in which what stands in backticks is bold.
+fn inline(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
+}
+
 /// A subcommand with its own flags, as a section of the one page.
 fn subcommand(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", [command.get_name().to_uppercase().as_str()]);
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    roff.text([roman(about)]);
+    roff.text(inline(&about));
     for argument in command.get_arguments().filter(|a| !a.is_hide_set() && !a.is_global_set()) {
         if argument.get_id() == "help" || argument.get_id() == "version" {
             continue;
@@ -108,7 +132,9 @@ fn subcommand(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
         roff.control("TP", []);
         roff.text([bold(argument.to_string())]);
         let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
-        roff.text([roman(help)]);
+        let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default = if defaults.is_empty() { String::new() } else { format!(" [default: {}]", defaults.join(" ")) };
+        roff.text(inline(&format!("{help}{default}")));
     }
     roff.to_writer(out)
 }
@@ -119,7 +145,7 @@ fn text(title: &str, body: &str, out: &mut Vec<u8>) -> io::Result<()> {
     }
     let mut roff = Roff::new();
     roff.control("SH", [title]);
-    roff.text([roman(body)]);
+    roff.text(inline(body));
     roff.to_writer(out)
 }
 
@@ -131,7 +157,7 @@ fn list<'a>(title: &str, items: impl Iterator<Item = (&'a str, &'a str)>, out: &
         any = true;
         roff.control("TP", []);
         roff.text([bold(term)]);
-        roff.text([roman(meaning)]);
+        roff.text(inline(meaning));
     }
     if any { roff.to_writer(out) } else { Ok(()) }
 }

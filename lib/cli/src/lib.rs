@@ -21,7 +21,7 @@ pub use output::Output;
 pub use progress::Progress;
 pub use report::note;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -41,13 +41,16 @@ pub trait Tool: Parser {
 pub fn main<T: Tool>(body: impl FnOnce(T) -> Result<Exit, Error>) -> ExitCode {
     let name = T::command().get_name().to_string();
     panics_are_bugs(&name);
+    // Looked for before the command line is judged: a page needs no subcommand and no operands.
+    if let Some(page) = generate::asked() {
+        return ExitCode::from(generate::generate::<T>(page).code());
+    }
     let exit = match T::try_parse() {
-        Ok(tool) if tool.common().generate.is_some() => generate::generate::<T>(&tool),
         Ok(tool) => {
             let common = tool.common().clone();
             body(tool).unwrap_or_else(|error| report::report(&name, &common, &error))
         }
-        Err(error) => usage(&error),
+        Err(error) => usage(&name, &error),
     };
     ExitCode::from(exit.code())
 }
@@ -63,11 +66,16 @@ fn panics_are_bugs(name: &str) {
 }
 
 /// Help and version are answers; everything else is a wrong command line. Help that cannot be written is a failure.
-fn usage(error: &clap::Error) -> Exit {
-    let printed = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if printed.is_err() => Exit::System,
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Yes,
-        _ => Exit::Usage,
+fn usage(name: &str, error: &clap::Error) -> Exit {
+    if !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        drop(error.print());
+        return Exit::Usage;
     }
+    // A terminal gets colours, from clap; anything else gets what every result gets: no failure is overlooked.
+    let printed = if io::stdout().is_terminal() {
+        error.print().map_err(|source| CliError::Write { name: "standard output".into(), source }.into())
+    } else {
+        Output::new(None).and_then(|mut output| output.bytes(error.render().to_string().as_bytes()))
+    };
+    printed.map_or_else(|failure| report::brief(name, &failure), |()| Exit::Yes)
 }

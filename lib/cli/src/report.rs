@@ -12,26 +12,31 @@ use crate::output::Output;
 
 /// Reports `error` for the tool `name` and gives its exit code.
 pub(crate) fn report(name: &str, common: &Common, error: &Error) -> Exit {
-    let error = &error.0;
-    let lines = match (common.errors, error.faults()) {
-        (ErrorFormat::Text, Some(faults)) => {
-            faults.0.iter().map(|fault| format!("{name}: error[{}]: {fault}", error.word())).collect()
-        }
-        (ErrorFormat::Text, None) => {
-            vec![format!("{name}: error[{}]: {}", error.word(), printable(&error.to_string()))]
-        }
-        (ErrorFormat::Json, _) => vec![as_json(name, error.as_ref()).canonical()],
-    };
-    let hints = match common.errors {
-        ErrorFormat::Text => error.hints().into_iter().map(|hint| format!("hint: {hint}")).collect(),
-        ErrorFormat::Json => Vec::new(),
-    };
-    let text: String = lines.into_iter().chain(hints).map(|line: String| line + "\n").collect();
-    drop(io::stderr().write_all(text.as_bytes()));
-    let refusal = error.faults().filter(|_| common.refusals == ErrorFormat::Json);
+    match common.errors {
+        ErrorFormat::Text => drop(brief(name, error)),
+        ErrorFormat::Json => say(&(as_json(name, error.0.as_ref()).canonical() + "\n")),
+    }
+    let refusal = error.0.faults().filter(|_| common.refusals == ErrorFormat::Json);
     let written = refusal
         .is_none_or(|faults| Output::new(None).and_then(|mut output| output.document(&faults.to_value())).is_ok());
-    if written { error.exit() } else { Exit::System }
+    if written { error.0.exit() } else { Exit::System }
+}
+
+/// Reports `error` in lines for people, and gives its exit code.
+pub(crate) fn brief(name: &str, error: &Error) -> Exit {
+    let error = &error.0;
+    let messages = match error.faults() {
+        Some(faults) => faults.0.iter().map(ToString::to_string).collect(),
+        None => vec![error.to_string()],
+    };
+    let messages = messages.iter().map(|text| format!("{name}: error[{}]: {}\n", error.word(), printable(text)));
+    let hints = error.hints().into_iter().map(|hint| format!("hint: {hint}\n"));
+    say(&messages.chain(hints).collect::<String>());
+    error.exit()
+}
+
+fn say(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
 }
 
 /// Says something to people on standard error, unless they asked for quiet.

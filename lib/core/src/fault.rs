@@ -105,6 +105,9 @@ impl Exit {
     }
 }
 
+/// A refusal lists so many faults.
+pub const MOST_FAULTS: usize = 1000;
+
 /// One thing wrong with an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -133,9 +136,17 @@ impl Faults {
         Self::default()
     }
 
-    /// Notes one more fault.
+    /// Notes one more fault; after [`MOST_FAULTS`] only that there are more, so that a hostile input of a million wrong
+    /// fields does not make a million sentences.
     pub fn add(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
-        self.0.push(Fault { pointer: pointer.into(), code, message: message.into() });
+        match self.0.len() {
+            0..MOST_FAULTS => self.0.push(Fault { pointer: pointer.into(), code, message: message.into() }),
+            MOST_FAULTS => {
+                let message = alloc::format!("there are more than these {MOST_FAULTS} faults");
+                self.0.push(Fault { pointer: String::new(), code: "faults.more", message });
+            }
+            _ => {}
+        }
     }
 
     /// A refusal with a single fault.

@@ -144,7 +144,8 @@ impl Range {
 /// Notes that `value` is not what was due.
 pub fn wrong_type(value: &Value, expected: &str, at: &str, faults: &mut Faults) {
     let shown: String = value.canonical().chars().take(60).collect();
-    faults.add(at, "field.type", format!("expected {expected}, found {} {shown}", value.kind()));
+    let kind = if *value == Value::Null { String::new() } else { format!("{} ", value.kind()) };
+    faults.add(at, "field.type", format!("expected {expected}, found {kind}{shown}"));
 }
 
 /// JSON pointer of a member.

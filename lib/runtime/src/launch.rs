@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
+use std::io;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::pipe2;
 use xt_core::field::Field as _;
-use xt_core::manifest::intent::Intent;
+use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Job;
 use xt_core::manifest::plan::{Input, Plan};
 use xt_sandbox::{Limits, Policy, Running, SandboxError};
@@ -73,6 +74,7 @@ pub(crate) fn start(
     intent: &Intent,
     environment: &BTreeMap<String, String>,
 ) -> Result<Launch, RuntimeError> {
+    sayable(places, intent.isolation.profile)?;
     let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
     let resources = &intent.resources;
     let limits = Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes);
@@ -92,6 +94,18 @@ pub(crate) fn start(
     let mut running = xt_sandbox::start(policy)?;
     let (stdout, stderr) = running.take_streams().ok_or(RuntimeError::NoStreams)?;
     Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr }, limits })
+}
+
+/// A worker without a file system of its own is told the host's paths, and records hold text alone.
+fn sayable(places: &Places<'_>, profile: Profile) -> Result<(), RuntimeError> {
+    let odd = [places.inputs, places.outputs].into_iter().find(|path| path.to_str().is_none());
+    match odd.filter(|_| profile != Profile::Full) {
+        None => Ok(()),
+        Some(path) => {
+            let why = "the name is not UTF-8, so the worker cannot be told; put the store elsewhere, or ask for the profile full";
+            Err(file("use", path)(io::Error::other(why)))
+        }
+    }
 }
 
 /// Copies the inputs out of the store, each verified while it is read, and for reading only.

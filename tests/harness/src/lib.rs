@@ -57,7 +57,15 @@ impl Folder {
 
     /// A tool, `compile` for `xt-compile`, to be run here with a cleared environment.
     pub fn xt(&self, tool: &str) -> Xt {
-        let mut command = Command::new(programs().join(format!("xt-{tool}")));
+        self.program(Command::new(programs().join(format!("xt-{tool}"))))
+    }
+
+    /// A script for `sh -eu`, to be run here with a cleared environment in which the tools are found.
+    pub fn sh(&self, script: &str) -> Xt {
+        self.program(Command::new("sh")).args(["-eu", "-c", script])
+    }
+
+    fn program(&self, mut command: Command) -> Xt {
         let path = format!("{}:/usr/bin:/bin", programs().display());
         command.current_dir(self.path()).env_clear().env("PATH", path).env("LC_ALL", "C").env("HOME", self.path());
         command.env("XT_NOW", NOW);
