@@ -100,8 +100,8 @@ fn say(decision: &Decision, common: &Common) {
     for measurement in
         decision.measurements.iter().filter(|measurement| measurement.sample_count.is_some_and(|n| n < 2))
     {
-        let count = measurement.sample_count.unwrap_or_default();
-        note(common, &format!("xt-decide: note: {:?} rests on {count} samples", measurement.metric));
+        let samples = if measurement.sample_count == Some(1) { "one sample" } else { "no sample" };
+        note(common, &format!("xt-decide: note: {:?} rests on {samples}", measurement.metric));
     }
 }
 

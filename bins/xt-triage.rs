@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use xt_cli::{Common, Document, Error, Manual, Output, Source, Tool, each, note, read_documents};
+use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, read_documents};
 use xt_core::fault::Exit;
 use xt_core::field::Manifest;
 use xt_core::verb::triage;
@@ -17,7 +17,7 @@ use xt_store::Store;
 /// fit its contract, its content ids or itself is refused, with every reason at once. The report names a place and what
 /// to look at next; it never names a cause.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "xt-triage", version, args_conflicts_with_subcommands = true)]
+#[command(name = "xt-triage", version, subcommand_precedence_over_arg = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -66,9 +66,18 @@ impl Tool for Arguments {
 }
 
 fn main() -> ExitCode {
-    xt_cli::main(|arguments: Arguments| match &arguments.command {
-        Some(Command::Seal(documents)) => seal(documents, &arguments.common),
-        None => report(&arguments.documents, &arguments.common),
+    xt_cli::main(|arguments: Arguments| {
+        let before = &arguments.documents;
+        // A flag that all tools share may stand before a subcommand, so the two are told apart here and not by clap.
+        if arguments.command.is_some() && (!before.incidents.is_empty() || before.output.is_some()) {
+            let message =
+                "incidents and --output stand after `seal`; an incident that is called like it is written ./seal";
+            return Err(CliError::Usage(message.into()).into());
+        }
+        match &arguments.command {
+            Some(Command::Seal(documents)) => seal(documents, &arguments.common),
+            None => report(before, &arguments.common),
+        }
     })
 }
 

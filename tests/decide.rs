@@ -301,11 +301,11 @@ fn e_16_equality_meets_a_target_and_every_operator_is_exact() {
 #[test]
 fn e_17_the_number_of_samples_is_shown_and_a_negative_one_is_refused() {
     let at = "/results/0/metrics/1/sample_count";
-    for count in [0u64, 1] {
+    for (count, words) in [(0u64, "no sample"), (1, "one sample")] {
         let answer = xt_decide(&[], &changed(&base(), at, Some(count.into())).canonical());
         assert_eq!(answer.code, 0);
         assert_eq!(answer.document().pointer("/measurements/1/sample_count"), Some(&count.into()));
-        assert!(answer.stderr.contains(&format!("\"accuracy\" rests on {count} sample")), "{}", answer.stderr);
+        assert!(answer.stderr.contains(&format!("\"accuracy\" rests on {words}")), "{}", answer.stderr);
     }
     let unknown = xt_decide(&[], &changed(&base(), at, Some(Value::Null)).canonical());
     assert_eq!(unknown.document().pointer("/measurements/1/sample_count"), Some(&Value::Null));

@@ -442,6 +442,14 @@ fn a_stream_gives_one_line_each_and_a_single_refusal_leaves_nothing() {
 }
 
 #[test]
+fn shared_flags_may_stand_before_seal_and_its_own_after_it() {
+    let sealed = xt_triage(&["seal"], &base().canonical());
+    assert_eq!(xt_triage(&["--quiet", "seal", "-"], &base().canonical()).stdout, sealed.stdout);
+    assert_eq!(xt_triage(&["-o", "x", "seal"], &base().canonical()).code, 2);
+    assert_eq!(xt_triage(&["incident.json", "seal"], &base().canonical()).code, 2);
+}
+
+#[test]
 fn an_output_file_appears_only_when_all_went_well() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");

@@ -92,8 +92,9 @@ fn break_seal(random: &mut Random, document: &mut J) {
     let Some(evidence @ J::Map(_)) = document.get("evidence").cloned() else { return };
     let field = random.pick(&["contract_content_id", "evidence_content_id", "evidence_id"]);
     let Some(J::Str(text)) = evidence.get(field) else { return };
-    let last = if text.ends_with('0') { "1" } else { "0" };
-    let changed = format!("{}{last}", &text[..text.len().saturating_sub(1)]);
+    let mut changed = text.clone();
+    let last = if changed.pop() == Some('0') { '1' } else { '0' };
+    changed.push(last);
     document.at("evidence").set(field, J::Str(changed));
 }
 

@@ -245,6 +245,7 @@ fn sentence(outcome: Option<Outcome>, reasons: &[Reason], made: &[Made<'_>]) -> 
             let violated = list(&|made| made.is(Role::Constraint) && !made.comparison.of.satisfied);
             format!("a constraint is violated: {violated}")
         }
+        Some(Outcome::StopSucceeded) if made.len() == 1 => format!("the target is met: {target}"),
         Some(Outcome::StopSucceeded) => format!("the target is met and every constraint holds: {target}"),
         Some(Outcome::StopFailed) => format!("the target is missed: {target}"),
         Some(Outcome::Branch) => format!("the target is missed, and another candidate may be explored: {target}"),
