@@ -11,32 +11,48 @@ use crate::error::{CliError, Error};
 /// Where results go: standard output, or a file that appears only when the tool is done.
 #[derive(Debug)]
 pub struct Output {
-    target: Option<Target>,
+    target: Target,
 }
 
 #[derive(Debug)]
-struct Target {
-    path: PathBuf,
-    temporary: PathBuf,
-    file: File,
+enum Target {
+    Stdout,
+    /// A device or pipe: written through, since a rename would put a file in its place.
+    Device {
+        path: PathBuf,
+        file: File,
+    },
+    /// A file, under its temporary name until the tool is done.
+    File {
+        path: PathBuf,
+        temporary: PathBuf,
+        file: File,
+    },
 }
 
 impl Output {
     /// Standard output, or the file `path` when given.
     pub fn new(path: Option<&Path>) -> Result<Self, Error> {
-        let Some(path) = path else { return Ok(Self { target: None }) };
+        let Some(path) = path else { return Ok(Self { target: Target::Stdout }) };
+        let wrong = |source| CliError::Write { name: path.display().to_string(), source };
+        if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
+            return Ok(Self { target: Target::Device { path: path.into(), file } });
+        }
         let name = path.file_name().ok_or_else(|| CliError::NoFile(path.into()))?;
         let mut temporary = std::ffi::OsString::from(".");
         temporary.push(name);
         temporary.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(temporary);
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|source| CliError::Write { name: path.display().to_string(), source })?;
-        Ok(Self { target: Some(Target { path: path.into(), temporary, file }) })
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(wrong)?;
+        Ok(Self { target: Target::File { path: path.into(), temporary, file } })
     }
 
     fn name(&self) -> String {
-        self.target.as_ref().map_or_else(|| "standard output".into(), |target| target.path.display().to_string())
+        match &self.target {
+            Target::Stdout => "standard output".into(),
+            Target::Device { path, .. } | Target::File { path, .. } => path.display().to_string(),
+        }
     }
 
     /// Writes one document as one canonical line.
@@ -52,8 +68,8 @@ impl Output {
     /// Writes bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.target {
-            Some(target) => target.file.write_all(bytes),
-            None => write_out(bytes),
+            Target::Stdout => write_out(bytes),
+            Target::Device { file, .. } | Target::File { file, .. } => file.write_all(bytes),
         };
         written.map_err(|source| CliError::Write { name: self.name(), source }.into())
     }
@@ -61,10 +77,10 @@ impl Output {
     /// Makes a file appear under its name, durable. Without this call nothing does.
     pub fn finish(mut self) -> Result<(), Error> {
         let name = self.name();
-        let Some(target) = &self.target else { return Ok(()) };
-        let done = target.file.sync_all().and_then(|()| fs::rename(&target.temporary, &target.path));
+        let Target::File { path, temporary, file } = &self.target else { return Ok(()) };
+        let done = file.sync_all().and_then(|()| fs::rename(temporary, path));
         done.map_err(|source| CliError::Write { name, source })?;
-        self.target = None;
+        self.target = Target::Stdout;
         Ok(())
     }
 }
@@ -81,9 +97,9 @@ fn write_out(bytes: &[u8]) -> io::Result<()> {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(target) = &self.target {
+        if let Target::File { temporary, .. } = &self.target {
             // Best effort: the tool is failing already, and the name says what it is.
-            drop(fs::remove_file(&target.temporary));
+            drop(fs::remove_file(temporary));
         }
     }
 }
@@ -91,6 +107,23 @@ impl Drop for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_given_as_a_file_stays_a_pipe() {
+        use std::os::unix::fs::FileTypeExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read(path).unwrap()
+        });
+        let mut output = Output::new(Some(&path)).unwrap();
+        output.line("through").unwrap();
+        output.finish().unwrap();
+        assert_eq!(reader.join().unwrap(), b"through\n");
+        assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
+    }
 
     #[test]
     fn a_file_appears_whole_or_not_at_all() {
