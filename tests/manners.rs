@@ -23,7 +23,7 @@ struct Tool {
     writes: Option<&'static str>,
 }
 
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         name: "compile",
         works: "xt-compile candidate.json",
@@ -46,6 +46,13 @@ const TOOLS: [Tool; 7] = [
         writes: Some("xt-freeze -o out"),
     },
     Tool { name: "log", works: "xt-log events", repeats: true, reads: None, writes: None },
+    Tool {
+        name: "replay",
+        works: "xt-replay run.json",
+        repeats: false,
+        reads: Some(("xt-replay", "run.json")),
+        writes: Some("xt-replay -o out"),
+    },
     Tool {
         name: "run",
         works: "xt-run plan.json",
