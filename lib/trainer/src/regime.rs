@@ -37,6 +37,13 @@ fn demanded(execution: &Execution) -> Switches {
 /// Sets the switches and threads of this process and fails with every difference that is left. Call it once, before any
 /// other operation.
 pub fn pin(execution: &Execution) -> Result<Report, TrainError> {
+    // libtorch believes ATEN_CPU_CAPABILITY, and dies of an illegal instruction where the processor does not have it.
+    let missing = missing_features(execution.cpu_capability);
+    if !missing.is_empty() {
+        let message =
+            format!("processor: it has no {}, the plan demands {}", missing.join(", "), execution.cpu_capability);
+        return Err(TrainError::Pins(vec![message]));
+    }
     let threads = i32::try_from(execution.threads).unwrap_or(i32::MAX);
     let before = switches::threads()?.0;
     let mut differences = Vec::new();
@@ -49,6 +56,26 @@ pub fn pin(execution: &Execution) -> Result<Report, TrainError> {
     let report = report()?;
     differences.extend(compare(&report, execution));
     if differences.is_empty() { Ok(report) } else { Err(TrainError::Pins(differences)) }
+}
+
+/// Instructions that the kernels of a capability use and this processor has not: those that libtorch asks for when it
+/// chooses by itself.
+fn missing_features(wanted: CpuCapability) -> Vec<&'static str> {
+    use std::arch::is_x86_feature_detected as has;
+    let avx2 = [("avx2", has!("avx2")), ("fma", has!("fma"))];
+    let avx512 = [
+        ("avx512f", has!("avx512f")),
+        ("avx512vl", has!("avx512vl")),
+        ("avx512bw", has!("avx512bw")),
+        ("avx512dq", has!("avx512dq")),
+        ("fma", has!("fma")),
+    ];
+    let needed: &[(&str, bool)] = match wanted {
+        CpuCapability::Default => &[],
+        CpuCapability::Avx2 => &avx2,
+        CpuCapability::Avx512 => &avx512,
+    };
+    needed.iter().filter(|(_, has)| !has).map(|(name, _)| *name).collect()
 }
 
 /// What the libraries report now.

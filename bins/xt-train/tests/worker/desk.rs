@@ -77,6 +77,8 @@ pub fn plan(changes: &[(&str, &str)], seed: u64) -> Plan {
 pub struct Desk {
     folder: TempDir,
     environment: Vec<(String, String)>,
+    /// What the worker runs under: nothing, or an emulator and its arguments.
+    emulator: Vec<String>,
 }
 
 /// What a worker left.
@@ -99,7 +101,7 @@ impl Desk {
         for name in ["inputs", "outputs"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let desk = Self { folder, environment: plan.environment.clone().into_iter().collect() };
+        let desk = Self { folder, environment: plan.environment.clone().into_iter().collect(), emulator: Vec::new() };
         for (_, text) in MEMBERS {
             desk.give(text.as_bytes());
         }
@@ -110,6 +112,12 @@ impl Desk {
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.environment.retain(|(known, _)| known != name);
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Lets the worker run under an emulator of this processor.
+    pub fn on_processor(mut self, name: &str) -> Self {
+        self.emulator = ["qemu-x86_64", "-cpu", name].map(String::from).into();
         self
     }
 
@@ -151,9 +159,12 @@ impl Desk {
     pub fn start(&self, job: &[u8], telemetry: &Path) -> Output {
         fs::write(self.path("job"), job).unwrap();
         Command::new("/bin/sh")
-            .args(["-c", "exec \"$0\" 3<\"$1\" 4>\"$2\"", env!("CARGO_BIN_EXE_xt-train")])
-            .args([self.path("job"), telemetry.to_path_buf()])
+            .args(["-c", "job=$0 telemetry=$1; shift; exec \"$@\" 3<\"$job\" 4>\"$telemetry\""])
+            .args([&self.path("job"), telemetry])
+            .args(&self.emulator)
+            .arg(env!("CARGO_BIN_EXE_xt-train"))
             .env_clear()
+            .env("PATH", "/usr/bin:/bin")
             .envs(self.environment.iter().cloned())
             .env("XT_INPUTS", self.path("inputs"))
             .env("XT_OUTPUTS", self.path("outputs"))

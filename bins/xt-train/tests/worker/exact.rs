@@ -35,6 +35,15 @@ fn the_same_job_gives_the_same_bytes_and_another_seed_does_not() {
     }
 }
 
+/// Sums of several threads are added in an order that the number of threads fixes.
+#[test]
+fn two_threads_give_the_same_bytes_each_time() {
+    let plan = plan(&[("\"threads\":1", "\"threads\":2")], 1);
+    let [one, two] = [&plan, &plan].map(train);
+    assert_eq!(one.steps(&plan), two.steps(&plan));
+    assert_eq!(one.output(WEIGHTS), two.output(WEIGHTS));
+}
+
 #[test]
 fn messages_and_trace_tell_the_same_steps() {
     let plan = plan(&[], 1);

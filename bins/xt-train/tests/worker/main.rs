@@ -4,5 +4,6 @@
 mod desk;
 mod exact;
 mod hold;
+mod processors;
 mod refuse;
 mod sample;
