@@ -46,8 +46,8 @@ build: libtorch ## Build the tools and the worker
 # ---- the main job, on a real book ----
 
 .PHONY: demo
-demo: setup ## Train on Moby Dick in custody, freeze, verify, sample, replay bit for bit
-	cargo build --quiet -p xt -p xt-train
+demo: setup ## Train on Moby Dick in custody, freeze, replay bit for bit, verify, sample
+	cargo build -p xt -p xt-train
 	@examples/moby-dick/demo
 
 # ---- tests ----

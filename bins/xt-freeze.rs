@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -205,14 +205,16 @@ fn import(source: &Source, common: &Common) -> Result<Exit, Error> {
 /// The bytes of an archive, with progress when it is a file, whose length is known.
 fn open<'a>(source: &Source, common: &'a Common, label: &'static str) -> Result<Box<dyn Read + 'a>, Error> {
     let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
-    match source {
-        Source::File(path) => {
-            let file = File::open(path).map_err(failed)?;
-            let total = file.metadata().map_err(failed)?.len();
-            Ok(Box::new(Watched { file, done: 0, total, progress: Bytes::new(common, label) }))
-        }
-        _ => Ok(Box::new(io::stdin())),
+    if let Source::File(path) = source {
+        let file = File::open(path).map_err(failed)?;
+        let total = file.metadata().map_err(failed)?.len();
+        return Ok(Box::new(Watched { file, done: 0, total, progress: Bytes::new(common, label) }));
     }
+    let mut stdin = io::BufReader::new(io::stdin());
+    if stdin.fill_buf().map_err(failed)?.is_empty() {
+        return Err(CliError::NoDocument(source.name()).into());
+    }
+    Ok(Box::new(stdin))
 }
 
 /// A file that is read with progress.

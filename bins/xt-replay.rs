@@ -24,7 +24,7 @@ use xt_core::manifest::trace::Step;
 use xt_core::name::Name;
 use xt_core::verb::compare;
 use xt_runtime::worker::{self, Worker};
-use xt_runtime::{Clock, Followed, Request, Runtime, RuntimeError, Signals, Unfinished, follow};
+use xt_runtime::{Clock, Followed, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow};
 use xt_store::{Store, StoreError};
 
 /// Repeat a run and compare it step by step, bit for bit
@@ -149,7 +149,7 @@ impl Arguments {
         let mut comparison = Comparison::new(&recorded, allowed, self.ignore_stack);
         let mut progress = Progress::new(&self.common, "replay", recorded.steps, "steps");
         let mut failed = None;
-        let followed = follow(&runtime, &attempt, "xt-replay", &signals, &mut |message| {
+        let followed = follow(&runtime, &attempt, Role::Owner("xt-replay"), &signals, &mut |message| {
             let stop = comparison.hear(message);
             progress.update(comparison.equal, comparison.state());
             if stop && let Err(error) = runtime.cancel(&attempt, "xt-replay: what was to be seen is seen") {

@@ -1,7 +1,7 @@
 //! `xt-run`: from plans to run records.
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ use xt_core::manifest::run::{Run, Status};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::bind::WEIGHTS;
-use xt_runtime::{Clock, Followed, Request, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
+use xt_runtime::{Clock, Followed, Request, Role, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
 use xt_store::Store;
 
 /// Run plans in custody, and follow, cancel or sample them
@@ -40,7 +40,7 @@ struct XtRun {
     /// Start, print the attempt, and leave it to its supervisor
     #[arg(long, conflicts_with_all = ["attach", "cancel"])]
     detach: bool,
-    /// Follow an attempt that was started before
+    /// Follow an attempt that was started before; a signal ends the following, not the run
     #[arg(long, value_name = "ATTEMPT", value_parser = identifier, conflicts_with_all = ["plans", "operation_id"])]
     attach: Option<Name>,
     /// Ask for an attempt to be stopped, and wait until it has ended
@@ -162,7 +162,9 @@ impl XtRun {
                 results.line(attempt.id.to_string())?;
                 continue;
             };
-            let Some(followed) = self.follow(&runtime, &attempt.id, &request.plan, signals, left)? else {
+            let Some(followed) =
+                self.follow(&runtime, &attempt.id, &request.plan, Role::Owner("xt-run"), signals, left)?
+            else {
                 return Ok(Exit::Workload);
             };
             results.run(&followed.run)?;
@@ -200,7 +202,9 @@ impl XtRun {
     fn attach(&self, attempt: &Name, left: &Left) -> Result<Exit, Error> {
         let (runtime, signals) = (self.runtime()?, Signals::block()?);
         let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
-        let Some(followed) = self.follow(&runtime, attempt, &plan, &signals, left)? else { return Ok(Exit::Workload) };
+        let Some(followed) = self.follow(&runtime, attempt, &plan, Role::Onlooker, &signals, left)? else {
+            return Ok(Exit::Workload);
+        };
         let mut results = Results::new(self.output.clone());
         results.run(&followed.run)?;
         results.finish()
@@ -210,7 +214,9 @@ impl XtRun {
         let (runtime, signals) = (self.runtime()?, Signals::block()?);
         runtime.cancel(attempt, "xt-run --cancel")?;
         let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
-        let Some(followed) = self.follow(&runtime, attempt, &plan, &signals, left)? else { return Ok(Exit::Workload) };
+        let Some(followed) = self.follow(&runtime, attempt, &plan, Role::Onlooker, &signals, left)? else {
+            return Ok(Exit::Workload);
+        };
         let mut output = Output::new(self.output.as_deref())?;
         output.document(&followed.run.encode())?;
         output.finish()?;
@@ -223,12 +229,13 @@ impl XtRun {
         runtime: &Runtime,
         attempt: &Name,
         plan: &Plan,
+        role: Role<'_>,
         signals: &Signals,
         left: &Left,
     ) -> Result<Option<Followed>, Error> {
         let mut progress = Progress::new(&self.common, plan.candidate.name.as_str(), plan.work.steps, "steps");
         let mut pace = Pace::of(plan);
-        let followed = follow(runtime, attempt, "xt-run", signals, &mut |message| {
+        let followed = follow(runtime, attempt, role, signals, &mut |message| {
             if let Message::Step { line, nanoseconds } = message {
                 let loss = line.loss.map_or("not finite".into(), |loss| format!("{:.4}", loss.get()));
                 let speed = pace.tokens_per_second(line.micro_batches, *nanoseconds);
@@ -321,6 +328,11 @@ fn exit_of(run: &Run) -> Exit {
     }
 }
 
+/// Text without the control characters that move a terminal's cursor or change its state.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
 fn eprintln_quietly(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }
@@ -352,8 +364,11 @@ impl XtRun {
         let (worker, signals) = (worker::find(self.worker.as_deref())?, Signals::block()?);
         let mut output = Output::new(None)?;
         output.bytes(sample.prompt.as_bytes())?;
+        // A model may write anything, and a model from a stranger may do so on purpose.
+        let to_people = io::stdout().is_terminal();
         let mut written = Ok(());
         let ended = xt_runtime::sample(&store, &plan, &sampling, &worker, &signals, &mut |text| {
+            let text = if to_people { printable(text) } else { text.to_string() };
             written = output.bytes(text.as_bytes());
             written.is_ok()
         })?;

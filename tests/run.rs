@@ -254,6 +254,21 @@ fn a_signal_to_the_foreground_cancels_the_run_and_the_record_names_it() {
 }
 
 #[test]
+fn a_signal_to_someone_who_looks_on_does_not_touch_the_run() {
+    let bench = Bench::new();
+    let mut owner = bench.start(&bench.plan("hang 3", 12), &[]);
+    let attempt = bench.until(AttemptState::Running, 4);
+    let mut onlooker = bench.xt_run(&["--attach", attempt.id.as_str()]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(onlooker.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(onlooker.wait().unwrap().code(), Some(128 + 2));
+    assert_eq!(bench.record().attempt(&attempt.id).unwrap().unwrap().state, AttemptState::Running);
+    // The control: the same signal to the one who started the run does stop it.
+    kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(owner.wait().unwrap().code(), Some(14));
+}
+
+#[test]
 fn a_worker_that_ignores_signals_is_killed_after_the_grace_time() {
     let bench = Bench::new();
     let child = bench.start(&bench.plan("hang-ignoring 3", 12), &[]);

@@ -84,7 +84,9 @@ impl Exit {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Yes => "done; the answer is yes (trained, equal, target met, bundle frozen, verified)",
-            Self::No => "done; the answer is no (diverged, rejected, does not verify); the manifest is on stdout",
+            Self::No => {
+                "done; the answer is no (replay diverged, rejected, does not verify); the manifest is on stdout"
+            }
             Self::Usage => "the command line is wrong",
             Self::Undecided => "done; no answer can be given (undecided, deferred, cannot compare)",
             Self::Refused => "the input is refused; every reason is on stderr",
@@ -94,7 +96,7 @@ impl Exit {
             }
             Self::Custody => "the kernel or host cannot enforce what the plan demands; nothing ran",
             Self::Workload => {
-                "the workload failed, was killed, was cancelled or ran out of its budget; the run record is on stdout"
+                "the workload failed, was killed, cancelled or held on a non-finite value, or ran out of its budget; the run record is on stdout"
             }
             Self::Quarantined => "incomplete, so no bundle",
             Self::System => "a read, write or flush failed; stdout closed or full",

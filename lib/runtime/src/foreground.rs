@@ -1,5 +1,4 @@
-//! Following a run from a terminal or a pipeline: messages as they come, and a signal to this process as a request to
-//! cancel the run.
+//! Following a run from a terminal or a pipeline: messages as they come, and signals to this process.
 
 use nix::sys::signal::Signal;
 use xt_core::manifest::job::Message;
@@ -12,6 +11,15 @@ use crate::signals::Signals;
 
 /// How many signals it takes to leave a run that does not stop. The first asks for it to be cancelled.
 const INSISTENCE: u32 = 3;
+
+/// Who follows a run, which says what a signal to this process means.
+#[derive(Clone, Copy, Debug)]
+pub enum Role<'a> {
+    /// The tool of this name started the run in the foreground: a signal asks for the run to be cancelled.
+    Owner(&'a str),
+    /// Someone looks on: a signal ends the looking, and the run goes on.
+    Onlooker,
+}
 
 /// How following a run ended.
 #[derive(Clone, Debug)]
@@ -33,11 +41,11 @@ pub enum Unfinished {
     Left(Signal),
 }
 
-/// Follows `attempt` to its end. `tool` is what the run record calls this program when a signal cancels the run.
+/// Follows `attempt` to its end.
 pub fn follow(
     runtime: &Runtime,
     attempt: &Name,
-    tool: &str,
+    role: Role<'_>,
     signals: &Signals,
     on_message: &mut dyn FnMut(&Message),
 ) -> Result<Followed, Unfinished> {
@@ -48,9 +56,13 @@ pub fn follow(
         }
         while let Some(signal) = signals.take()? {
             count += 1;
-            if first.is_none() {
-                first = Some(signal);
-                runtime.cancel(attempt, &format!("{signal} to {tool}"))?;
+            first = first.or(Some(signal));
+            match role {
+                Role::Owner(tool) if count == 1 => {
+                    runtime.cancel(attempt, &format!("{signal} to {tool}")).map(drop)?;
+                }
+                Role::Owner(_) => {}
+                Role::Onlooker => return Ok(Next::Leave),
             }
         }
         Ok(if count >= INSISTENCE { Next::Leave } else { Next::Stay })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -126,6 +126,6 @@ fn job_descriptor(job: &Job) -> Result<OwnedFd, RuntimeError> {
     file_of.write_all(job.write().canonical().as_bytes()).map_err(file("write", Path::new("the job")))?;
     let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
     fcntl(file_of.as_fd(), FcntlArg::F_ADD_SEALS(seals)).map_err(system("seal the job"))?;
-    std::io::Seek::rewind(&mut file_of).map_err(file("rewind", Path::new("the job")))?;
+    file_of.rewind().map_err(file("rewind", Path::new("the job")))?;
     Ok(file_of.into())
 }

@@ -34,7 +34,7 @@ pub mod worker;
 pub use clock::Clock;
 pub use error::RuntimeError;
 pub use folder::Folder;
-pub use foreground::{Followed, Unfinished, follow, wait};
+pub use foreground::{Followed, Role, Unfinished, follow, wait};
 pub use ledger::Disagreement;
 pub use papers::{Cancel, Finished, Launched, Order, Started};
 pub use request::Request;

@@ -128,9 +128,13 @@ impl Failure for StoreError {
 
     fn hints(&self) -> Vec<String> {
         let hint = match self {
-            Self::Absent { .. } => "`xt-store put` makes a store; --store or XT_STORE names one",
+            Self::Absent { .. } => {
+                "--store or XT_STORE names a store; `xt-compile dataset` and `xt-store put` make one"
+            }
             Self::Format { .. } => "use the version of xt that wrote it; nothing in it was touched",
-            Self::Missing { .. } => "`xt-store ls` lists what is there; --store or XT_STORE names another store",
+            Self::Missing { .. } => {
+                "--store or XT_STORE names another store; `xt-compile dataset` admits data, also that of a thin bundle"
+            }
             Self::Damaged { .. } => "put the same bytes again to heal it; `xt-store verify` lists all damage",
             Self::System { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "nothing of this write is visible; free some space and try again"

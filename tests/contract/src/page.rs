@@ -1,5 +1,7 @@
 //! xt-manifest(5), from the JSON Schemas: every kind of document with every field, so that the page cannot drift.
 
+use std::collections::BTreeMap;
+
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::Field;
@@ -43,7 +45,7 @@ fn section(page: &mut String, title: &str, schema: &Value) {
 /// The fields of an object, with the objects inside them indented.
 fn fields(page: &mut String, schema: &Value) {
     let Some(Value::Object(properties)) = schema.get("properties") else { return };
-    for (name, field) in properties.iter().filter(|(name, _)| !matches!(name.as_str(), "schema" | "id" | "kind")) {
+    for (name, field) in properties.iter().filter(|(name, _)| own(properties, name)) {
         line(page, ".TP");
         line(page, &format!(".B {}", escaped(name)));
         sentences(page, text(field, "description"));
@@ -76,9 +78,14 @@ fn inside(page: &mut String, schema: &Value) {
     }
 }
 
+/// Whether a field is described here: `schema`, `kind` and the `id` of a whole document are said elsewhere.
+fn own(properties: &BTreeMap<String, Value>, name: &str) -> bool {
+    !matches!(name, "schema" | "kind") && (name != "id" || !properties.contains_key("schema"))
+}
+
 fn nested(page: &mut String, schema: &Value) {
-    let own = |name: &String| !matches!(name.as_str(), "schema" | "id" | "kind");
-    if matches!(schema.get("properties"), Some(Value::Object(properties)) if properties.keys().any(own)) {
+    let Some(Value::Object(properties)) = schema.get("properties") else { return };
+    if properties.keys().any(|name| own(properties, name)) {
         line(page, ".RS");
         fields(page, schema);
         line(page, ".RE");
