@@ -22,7 +22,7 @@ use xt_core::manifest::replay::{Divergence, Outcome, PinDifference, Replay};
 use xt_core::manifest::run::{Reported, Run, Stack, Status};
 use xt_core::manifest::trace::Step;
 use xt_core::name::Name;
-use xt_core::verb::compare;
+use xt_core::verb::{bind, compare};
 use xt_runtime::worker::{self, Worker};
 use xt_runtime::{Clock, Followed, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow};
 use xt_store::{Store, StoreError};
@@ -184,7 +184,7 @@ impl Arguments {
         let plan = &recorded.papers.plan;
         let now = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?.stack();
         let differences = compare::stacks(&recorded.stack, &now);
-        let mut faults = xt_core::verb::compile::check_plan(plan).err().unwrap_or_default().within("plan");
+        let mut faults = recorded.told.clone();
         for (name, value) in &plan.environment {
             let then = recorded.run.environment.get(name);
             if then != Some(value) {
@@ -247,6 +247,8 @@ struct Recorded {
     id: Digest,
     stack: Stack,
     papers: Papers,
+    /// What the record says of itself that its evidence contradicts.
+    told: Faults,
     /// Steps to repeat.
     steps: u64,
 }
@@ -262,21 +264,27 @@ impl Recorded {
             Source::Stdin => Given::look(io::stdin()).map_err(failed)?,
             Source::File(name) => Given::look(File::open(name).map_err(failed)?).map_err(failed)?,
         };
-        let (store, run) = match given {
+        let (store, named) = match given {
             Given::Archive(archive) => {
                 let store = Store::open_or_create(path)?;
-                let run = xt_bundle::import(&store, archive, &source.name())?.run;
-                (store, run)
+                let bundle = xt_bundle::import(&store, archive, &source.name())?;
+                (store, Named::Bundle(Box::new(bundle)))
             }
-            Given::Text(text) => (Store::open(path)?, named(&text, &source.name())?),
+            Given::Text(text) => (Store::open(path)?, Named::read(&text, &source.name())?),
         };
-        Self::of(&store, run, arguments.to)
+        Self::of(&store, &named, arguments.to)
     }
 
-    fn of(store: &Store, id: Digest, to: Option<u64>) -> Result<Self, Error> {
+    fn of(store: &Store, named: &Named, to: Option<u64>) -> Result<Self, Error> {
+        let id = named.run();
         let run: Run = store.manifest(id)?;
         let papers = xt_bundle::papers(store, &run, true)?;
-        let mut faults = papers.faults.clone();
+        let (mut faults, mut told) = (papers.faults.clone(), Faults::new());
+        let evidence = papers.evidence(&run);
+        bind::check_told(&evidence, &mut told);
+        if let Named::Bundle(bundle) = named {
+            bind::check_bundle(&evidence, bundle, &mut told);
+        }
         let recorded = papers.steps.len() as u64;
         if recorded == 0 {
             faults.add("run#/trace", "replay.trace", "the run has no step that could be compared");
@@ -295,7 +303,7 @@ impl Recorded {
         if let Some(digest) = missing.into_iter().find(|digest| !store.contains(*digest).unwrap_or(false)) {
             return Err(StoreError::Missing { digest }.into());
         }
-        Ok(Self { steps: to.unwrap_or(recorded), run, id, stack, papers })
+        Ok(Self { steps: to.unwrap_or(recorded), run, id, stack, papers, told })
     }
 
     /// Whether the replay repeats all of a run that came to its end, so that outputs can be compared.
@@ -304,13 +312,29 @@ impl Recorded {
     }
 }
 
-/// The run that a run record or a bundle names.
-fn named(text: &[u8], origin: &str) -> Result<Digest, Error> {
-    let value = parse_one(text, origin)?;
-    if value.get("schema").and_then(Value::as_str) == Some(Bundle::TAG) {
-        return Ok(Bundle::decode(&value)?.run);
+/// What names the run.
+enum Named {
+    /// Its record.
+    Run(Digest),
+    /// A bundle, which must say what its evidence gives.
+    Bundle(Box<Bundle>),
+}
+
+impl Named {
+    fn read(text: &[u8], origin: &str) -> Result<Self, Error> {
+        let value = parse_one(text, origin)?;
+        if value.get("schema").and_then(Value::as_str) == Some(Bundle::TAG) {
+            return Ok(Self::Bundle(Box::new(Bundle::decode(&value)?)));
+        }
+        Ok(Self::Run(Run::decode(&value)?.id()))
     }
-    Ok(Run::decode(&value)?.id())
+
+    fn run(&self) -> Digest {
+        match self {
+            Self::Run(id) => *id,
+            Self::Bundle(bundle) => bundle.run,
+        }
+    }
 }
 
 /// Compares as messages come.

@@ -70,7 +70,8 @@ struct Sample {
     #[arg(value_name = "RUN|BUNDLE")]
     source: OsString,
     /// What to go on from
-    #[arg(long, value_name = "TEXT", default_value = "\n", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", default_value = "\n", allow_hyphen_values = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     prompt: String,
     /// Tokens to write
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]

@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use xt_core::canonical::parse;
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest as _};
+use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::plan::Mode;
 use xt_core::manifest::replay::{Component, Outcome, Replay};
 use xt_core::manifest::run::{Run, Status};
@@ -320,6 +321,52 @@ fn outputs_that_differ_after_equal_steps_are_named() {
     let report = ended.replay();
     assert_eq!((report.outcome, report.divergence.clone(), report.equal_steps), (Outcome::Diverged, None, STEPS));
     assert_eq!(report.outputs.iter().filter(|file| !file.equal()).count(), 1);
+}
+
+/// Equal steps would lend a record their weight, so one that its own evidence contradicts is refused before they count.
+#[test]
+fn a_record_that_contradicts_its_evidence_is_refused_however_equal_its_steps() {
+    let Original { bench, run, .. } = original();
+    let store = bench.store();
+    let refuse = |what: &str, change: &dyn Fn(&mut Run)| {
+        let mut other = run.clone();
+        change(&mut other);
+        store.put_manifest(&other).unwrap();
+        let path = bench.store_path();
+        let arguments = ["--store", path.to_str().unwrap(), &other.id().to_string()];
+        let ended = replay(&bench.path(""), &arguments, b"");
+        assert_eq!((ended.code, ended.stderr.contains(what)), (Some(10), true), "{what}: {}", ended.stderr);
+    };
+    let lines = store.get(run.trace.as_ref().unwrap().digest).unwrap();
+    let half: Vec<u8> = lines.split_inclusive(|byte| *byte == b'\n').take(6).flatten().copied().collect();
+    let chain = read_steps(run.plan, &half).0.last().unwrap().chain;
+    store.put(&half).unwrap();
+    refuse("run#/progress/steps", &|run| {
+        let trace = run.trace.as_mut().unwrap();
+        (trace.digest, trace.steps, trace.chain) = (Digest::of(&half), 6, chain);
+    });
+    refuse("run#/artifacts", &|run| run.status = Status::Failed);
+    refuse("run#/seed", &|run| run.seed += 5);
+    refuse("run#/trace/chain", &|run| run.trace.as_mut().unwrap().chain = Digest::of(b"another"));
+    refuse("run#/stack", &|run| run.stack.as_mut().unwrap().reported = None);
+    // The control: the record as it is.
+    let path = bench.store_path();
+    replay(&bench.path(""), &["--store", path.to_str().unwrap(), &run.id().to_string()], b"").expect(0);
+}
+
+#[test]
+fn a_bundle_document_that_its_evidence_does_not_give_is_refused() {
+    let Original { bench, .. } = original();
+    let references = bench.store().references().unwrap();
+    let digest = references.iter().find(|r| r.name.as_str().starts_with("bundles/")).unwrap().digest;
+    let path = bench.store_path();
+    let arguments = ["--store", path.to_str().unwrap(), "-"];
+    let mut bundle: Bundle = bench.store().manifest(digest).unwrap();
+    replay(&bench.path(""), &arguments, bundle.encode().canonical().as_bytes()).expect(0);
+    bundle.fingerprint = Digest::of(b"another");
+    bundle.members.clear();
+    let refused = replay(&bench.path(""), &arguments, bundle.encode().canonical().as_bytes()).expect(10);
+    assert!(refused.stderr.contains("bundle#/fingerprint") && refused.stderr.contains("bundle#/members"));
 }
 
 #[test]

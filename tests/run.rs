@@ -254,6 +254,15 @@ fn a_signal_to_the_foreground_cancels_the_run_and_the_record_names_it() {
 }
 
 #[test]
+fn a_fifo_is_no_worker_and_nobody_waits_for_it() {
+    let bench = Bench::new();
+    let pipe = bench.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let run = bench.run(&bench.plan("", 3), &["--worker", pipe.to_str().unwrap()]).run(Status::NotStarted, 14);
+    assert!(run.cause.contains("no regular file"), "{}", run.cause);
+}
+
+#[test]
 fn a_signal_to_someone_who_looks_on_does_not_touch_the_run() {
     let bench = Bench::new();
     let mut owner = bench.start(&bench.plan("hang 3", 12), &[]);

@@ -12,6 +12,10 @@ const LONGEST: u64 = 4096;
 /// The loader that the program at `path` names; `None` for a static program. Only 64-bit little-endian ELF files are
 /// programs here, and the loader must be one of the system.
 pub(crate) fn loader(path: &Path) -> io::Result<Option<PathBuf>> {
+    // Opening a FIFO would wait for a writer that never comes.
+    if !path.metadata()?.is_file() {
+        return Err(wrong("it is no regular file"));
+    }
     let mut file = File::open(path)?;
     let mut head = [0; 64];
     file.read_exact(&mut head).map_err(|_| wrong("it is no ELF program"))?;

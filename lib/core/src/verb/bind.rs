@@ -102,6 +102,35 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     }
 }
 
+/// Notes what a run says of itself that its own evidence contradicts, whether or not it may be frozen: before it is
+/// replayed, since equal steps would otherwise lend a false record their weight.
+pub fn check_told(evidence: &Evidence<'_>, faults: &mut Faults) {
+    let Evidence { run, plan, trace, .. } = *evidence;
+    if run.status == Status::Succeeded {
+        return check(evidence, faults);
+    }
+    check_plan(run, plan, faults);
+    check_stack(run, plan, faults);
+    if !run.artifacts.is_empty() {
+        let message = format!("a run that is {} has no outputs, only files in quarantine", run.status);
+        faults.add("run#/artifacts", "bundle.artifact", message);
+    }
+    if let Some(trace) = trace {
+        check_trace(run, plan, trace, faults);
+    }
+}
+
+/// Notes where `bundle` says something else than its evidence gives.
+pub fn check_bundle(evidence: &Evidence<'_>, bundle: &Bundle, faults: &mut Faults) {
+    let Some(derived) = derive(evidence, bundle.size, faults) else {
+        return faults.add("bundle#", "bundle.evidence", "its run has too little evidence for a bundle");
+    };
+    for difference in compare::documents(&bundle.write(), &derived.write()) {
+        let message = format!("the bundle says {}, its evidence gives {}", difference.first, difference.second);
+        faults.add(format!("bundle#{}", difference.pointer), "bundle.derived", message);
+    }
+}
+
 /// Only a run that ended well and whole.
 fn check_end(run: &Run, faults: &mut Faults) {
     if run.status != Status::Succeeded {
@@ -146,7 +175,9 @@ fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     same("/intent", run.intent.write(), plan.intent.write());
     same("/isolation", run.isolation.write(), plan.intent.isolation.profile.write());
     same("/progress/planned", run.progress.planned.write(), plan.work.steps.write());
-    same("/progress/steps", run.progress.steps.write(), plan.work.steps.write());
+    if run.status == Status::Succeeded {
+        same("/progress/steps", run.progress.steps.write(), plan.work.steps.write());
+    }
     for (name, value) in &plan.environment {
         same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
     }
@@ -282,7 +313,10 @@ fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
     for (field, recorded, found) in figures.into_iter().filter(|(_, recorded, found)| recorded != found) {
         add(&format!("/progress/{field}"), format!("the run says {recorded}, {LINES} gives {found}"));
     }
-    if let (Some(step), NonFinite::Hold) = (trace.non_finite, plan.candidate.stops.non_finite) {
+    // A held run says itself that it stopped at such a step.
+    if run.status != Status::Held
+        && let (Some(step), NonFinite::Hold) = (trace.non_finite, plan.candidate.stops.non_finite)
+    {
         let message = format!("step {step} holds a value that is not finite, and the candidate stops at such a step");
         faults.add(format!("{LINES}#/{step}"), "bundle.non-finite", message);
     }
