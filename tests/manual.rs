@@ -8,6 +8,8 @@ use std::process::Command;
 
 use xt_core::digest::Digest;
 use xt_core::fault::Exit;
+use xt_core::manifest::intent::Profile;
+use xt_core::verb::custody::{CONTROLS, residue};
 use xt_harness::Folder;
 
 const TOOLS: [&str; 8] = ["compile", "decide", "freeze", "log", "replay", "run", "store", "triage"];
@@ -92,6 +94,20 @@ fn the_exit_codes_in_page_and_readme_are_those_of_the_code() {
         assert!(page.contains(&format!(".TP\n.B {code}\n{meaning}\n")), "man/xt.7: {code} {meaning}");
     }
     assert!(readme.contains("| 128+n |") && page.contains(".B 128+n\n"));
+}
+
+#[test]
+fn the_page_names_every_control_and_everything_that_a_profile_leaves_open() {
+    let page = &pages()["xt.7"];
+    let mut open = 0;
+    for control in CONTROLS {
+        assert!(page.contains(&format!(".TP\n.B {control}\n")), "{control}");
+        for residue in [Profile::Full, Profile::InContainer].iter().flat_map(|profile| residue(*profile, control)) {
+            assert!(page.contains(&format!(".BR {control} :\n{residue}\n")), "{control}: {residue}");
+            open += 1;
+        }
+    }
+    assert!(open > 0);
 }
 
 /// Other pages are named as `.BR xt\-run (1)`, or in a line as `xt\-run(1)`.
