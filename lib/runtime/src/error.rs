@@ -58,6 +58,9 @@ pub enum RuntimeError {
         /// Why not.
         why: String,
     },
+    /// The worker or a library of it became another one after it was hashed.
+    #[error("{} changed after it was hashed, so the record would name bytes that did not run", .0.display())]
+    Altered(PathBuf),
     /// A file of a run folder holds something else than it should.
     #[error("{path} is damaged: {faults}")]
     Damaged {
@@ -138,6 +141,7 @@ impl Failure for RuntimeError {
             Self::System { .. } => "run.system",
             Self::NoWorker(_) => "worker.missing",
             Self::Worker { .. } => "worker.unusable",
+            Self::Altered(_) => "worker.altered",
             Self::Damaged { .. } => "run.damaged",
             Self::MissingInputs(_) => "store.missing",
             Self::Supervisor { .. } => "run.supervisor",

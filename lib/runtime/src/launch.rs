@@ -37,13 +37,19 @@ pub(crate) struct Launch {
     pub(crate) limits: Limits,
 }
 
+/// A training run under way, with the worker's files held open.
+pub(crate) struct Training {
+    pub(crate) launch: Launch,
+    pub(crate) worker: Worker,
+}
+
 /// Starts the worker of a training run. What is found out on the way goes into `findings`, also when it fails.
 pub(crate) fn launch(
     supervisor: &Supervisor,
     plan: &Plan,
     order: &Order,
     findings: &mut Findings,
-) -> Result<Launch, RuntimeError> {
+) -> Result<Training, RuntimeError> {
     let worker =
         Worker::inspect(Path::new(&order.worker), plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
     findings.stack = Some(worker.stack());
@@ -57,7 +63,11 @@ pub(crate) fn launch(
     let launch = started?;
     findings.custody = Some(launch.running.custody().clone());
     findings.environment = launch.running.environment().clone();
-    Ok(launch)
+    match worker.moved() {
+        // Dropped, the launch takes the worker with it.
+        Some(path) => Err(RuntimeError::Altered(path.into())),
+        None => Ok(Training { launch, worker }),
+    }
 }
 
 /// Where a worker reads and writes, on the host.

@@ -20,6 +20,7 @@ mod ledger;
 mod lines;
 mod outcome;
 mod papers;
+mod pinned;
 mod request;
 mod runtime;
 mod sample;

@@ -23,7 +23,7 @@ use crate::conclude::{Findings, Place};
 use crate::ending;
 use crate::error::{RuntimeError, file, system};
 use crate::folder::{Folder, read_document, try_lock, write_document};
-use crate::launch;
+use crate::launch::{self, Training};
 use crate::outcome::Stop;
 use crate::papers::{Cancel, Launched, Order, Started};
 use crate::signals::Signals;
@@ -162,10 +162,16 @@ impl Supervisor {
         }
         match launch::launch(self, plan, order, findings) {
             Err(error) => findings.cause = format!("the worker did not start: {error}"),
-            Ok(launch) => {
+            Ok(Training { launch, mut worker }) => {
                 let due = findings.progress.planned;
                 let watch = Watch::new(self, plan, attempt.plan, due, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
+                let altered =
+                    worker.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
+                if let (Err(error), Status::Succeeded) = (altered, findings.status) {
+                    findings.status = Status::Failed;
+                    findings.cause = error.to_string();
+                }
             }
         }
     }

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::env::consts::{ARCH, OS};
 use std::fs::{self, File};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 use xt_core::manifest::run::{Library, Stack};
 
 use crate::elf;
 use crate::error::{RuntimeError, file};
+use crate::pinned::{self, Pinned};
 
 /// The variable that names the worker.
 pub const VARIABLE: &str = "XT_TRAIN";
 
 /// A worker and everything it loads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Worker {
     /// The program.
     pub program: PathBuf,
@@ -25,6 +25,8 @@ pub struct Worker {
     pub libraries: Vec<PathBuf>,
     /// SHA-256 of each of them.
     pub digests: BTreeMap<PathBuf, Digest>,
+    /// The files themselves, held open.
+    pinned: Vec<Pinned>,
 }
 
 /// The worker named by `flag` or by `XT_TRAIN`; else `xt-train` beside this program or in `../libexec/xt`.
@@ -67,9 +69,24 @@ impl Worker {
 
     fn hashed(program: &Path, libraries: Vec<PathBuf>) -> Result<Self, RuntimeError> {
         let files = libraries.iter().map(PathBuf::as_path).chain([program]);
-        let digests = files.map(|path| Ok((path.to_path_buf(), digest_of(path)?)));
-        let digests = digests.collect::<Result<_, RuntimeError>>()?;
-        Ok(Self { program: program.into(), libraries, digests })
+        let pinned = files.map(Pinned::hash).collect::<Result<Vec<_>, _>>()?;
+        let digests = pinned.iter().map(|file| (file.path().to_path_buf(), file.digest)).collect();
+        Ok(Self { program: program.into(), libraries, digests, pinned })
+    }
+
+    /// A file that is no longer the one that was hashed. Asked once the files are mounted, when no path counts any more.
+    pub(crate) fn moved(&self) -> Option<&Path> {
+        self.pinned.iter().find(|file| !file.in_place()).map(Pinned::path)
+    }
+
+    /// A file that holds something else than was hashed. Asked at the end of a run.
+    pub(crate) fn altered(&mut self) -> Result<Option<PathBuf>, RuntimeError> {
+        for file in &mut self.pinned {
+            if !file.unaltered()? {
+                return Ok(Some(file.path().to_path_buf()));
+            }
+        }
+        Ok(None)
     }
 
     /// The stack that this worker makes with this machine.
@@ -123,16 +140,7 @@ fn processor() -> (String, String) {
 
 /// SHA-256 of the file at `path`.
 pub(crate) fn digest_of(path: &Path) -> Result<Digest, RuntimeError> {
-    let mut source = File::open(path).map_err(file("open", path))?;
-    let mut hasher = Hasher::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let count = source.read(&mut buffer).map_err(file("read", path))?;
-        if count == 0 {
-            return Ok(hasher.finish());
-        }
-        hasher.update(&buffer[..count]);
-    }
+    pinned::digest_of(&mut File::open(path).map_err(file("open", path))?, path)
 }
 
 #[cfg(test)]
