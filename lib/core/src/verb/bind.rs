@@ -85,7 +85,7 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
 /// Notes every reason why the run may not be frozen.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     let Evidence { run, plan, custody, trace, weights } = *evidence;
-    check_end(run, faults);
+    check_end(run, plan, faults);
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
     check_outputs(run, plan, faults);
@@ -132,7 +132,7 @@ pub fn check_bundle(evidence: &Evidence<'_>, bundle: &Bundle, faults: &mut Fault
 }
 
 /// Only a run that ended well and whole.
-fn check_end(run: &Run, faults: &mut Faults) {
+fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
     if run.status != Status::Succeeded {
         let message = format!("only a succeeded run is frozen, this one is {}: {}", run.status, run.cause);
         faults.add("run#/status", "bundle.status", message);
@@ -148,6 +148,10 @@ fn check_end(run: &Run, faults: &mut Faults) {
         let count = run.quarantined.len();
         let message = format!("{count} files are in quarantine, and nothing there is ever bound");
         faults.add("run#/quarantined", "bundle.quarantined", message);
+    }
+    if run.progress.steps != plan.work.steps {
+        let message = format!("the run says {}, its plan {}", run.progress.steps, plan.work.steps);
+        faults.add("run#/progress/steps", "bundle.plan", message);
     }
 }
 
@@ -175,9 +179,6 @@ fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     same("/intent", run.intent.write(), plan.intent.write());
     same("/isolation", run.isolation.write(), plan.intent.isolation.profile.write());
     same("/progress/planned", run.progress.planned.write(), plan.work.steps.write());
-    if run.status == Status::Succeeded {
-        same("/progress/steps", run.progress.steps.write(), plan.work.steps.write());
-    }
     for (name, value) in &plan.environment {
         same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
     }
