@@ -15,16 +15,19 @@ use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::Bundle;
+use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::bind::WEIGHTS;
+use xt_core::verb::custody::missing;
+use xt_core::verb::doctor::report;
 use xt_runtime::{Clock, Followed, Request, Role, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
 use xt_store::Store;
 
-/// Run plans in custody, and follow, cancel or sample them
+/// Run plans in custody, and follow, cancel or sample them; look what custody this host can give
 #[derive(Parser, Debug)]
 #[command(name = "xt-run", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 struct XtRun {
@@ -62,6 +65,18 @@ struct XtRun {
 enum Verb {
     /// Let a trained model write text
     Sample(Sample),
+    /// Say which isolation this host enforces, and what to do about what is missing; needs no plan and no store
+    Doctor(Doctor),
+}
+
+#[derive(clap::Args, Debug)]
+struct Doctor {
+    /// Which set of controls: full, in-container or none
+    #[arg(long, value_name = "PROFILE", default_value = "full", value_parser = profile)]
+    profile: Profile,
+    /// Print the custody record (xt.custody/1) that a run would get, instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -90,7 +105,9 @@ impl Tool for XtRun {
                 before the first one runs.",
         output: "One run record (xt.run/1) a line for each plan, also when the run failed. With --detach, the name of \
                  the attempt. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
-                 another way. sample writes the text itself.",
+                 another way. sample writes the text itself. doctor writes a table for people, or with --json one \
+                 xt.custody/1 of a run that never was; it exits with 13 when a control that plans require by default is \
+                 not what the profile promises.",
         files: &[
             ("$XT_STORE/runs/ATTEMPT/", "the folder of a run: logs, telemetry, started.json, finished.json"),
             ("$XT_STORE/quarantine/ATTEMPT/", "what a run that did not succeed left behind"),
@@ -102,6 +119,8 @@ impl Tool for XtRun {
             ("xt-run --attach att-1", "see how it goes"),
             ("xt-run --cancel att-1", "stop it"),
             ("xt-run sample run.json --prompt 'Once'", "let the trained model write"),
+            ("xt-run doctor", "see which isolation this host enforces"),
+            ("xt-run doctor --profile in-container --json", "the same for a host without namespaces, for programs"),
         ],
         exits: &[
             Exit::Yes,
@@ -129,6 +148,7 @@ fn main() -> ExitCode {
     }
     let left = Cell::new(None);
     let code = xt_cli::main::<XtRun>(|tool| match (&tool.verb, &tool.cancel, &tool.attach) {
+        (Some(Verb::Doctor(asked)), _, _) => doctor(asked),
         (Some(Verb::Sample(sample)), _, _) => tool.sample(sample),
         (None, Some(attempt), _) => tool.cancel(attempt, &left),
         (None, None, Some(attempt)) => tool.attach(attempt, &left),
@@ -136,6 +156,19 @@ fn main() -> ExitCode {
     });
     // 128+n says that a signal ended the waiting and that nothing was settled.
     left.get().and_then(|signal: Signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
+}
+
+/// Sets the whole sandbox up around nothing, and says what held. The floors are those of a plan without an intent.
+fn doctor(asked: &Doctor) -> Result<Exit, Error> {
+    let custody = xt_sandbox::doctor(asked.profile, Intent::default_for(1).isolation.floor)?;
+    let mut output = Output::new(None)?;
+    if asked.json {
+        output.document(&custody.encode())?;
+    } else {
+        report(&custody).iter().try_for_each(|line| output.line(line))?;
+    }
+    output.finish()?;
+    Ok(if missing(&custody).is_empty() { Exit::Yes } else { Exit::Custody })
 }
 
 /// The signal that ended the waiting.
@@ -340,6 +373,10 @@ fn eprintln_quietly(text: &str) {
 
 fn identifier(text: &str) -> Result<Name, String> {
     Name::new(text).ok_or_else(|| format!("expected an identifier of the form {}", Name::PATTERN))
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    Profile::parse(text).ok_or_else(|| "expected full, in-container or none".into())
 }
 
 fn temperature(text: &str) -> Result<Finite, String> {

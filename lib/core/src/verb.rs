@@ -7,6 +7,7 @@ pub mod compare;
 pub mod compile;
 pub mod custody;
 pub mod decide;
+pub mod doctor;
 pub mod environment;
 pub mod explain;
 pub mod settle;

@@ -133,7 +133,7 @@ fn abstract_name(folder: &Path) -> Vec<u8> {
 
 /// A new folder in a place that every user can reach. No name is used twice by one process: a socket of an earlier one
 /// may still be open in some child.
-fn fresh_folder() -> io::Result<PathBuf> {
+pub(crate) fn fresh_folder() -> io::Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for parent in [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), PathBuf::from("/dev/shm"), std::env::temp_dir()] {

@@ -1,12 +1,14 @@
 //! What this host can enforce, found out by setting everything up around a process that then ends.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::intent::{Floor, Profile};
 
+use crate::canary::fresh_folder;
 use crate::error::{SandboxError, doing, errno};
 use crate::evidence::judge;
 use crate::parent::stand;
@@ -33,21 +35,25 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
     Ok(judge(&policy, &[], &standing.evidence))
 }
 
-/// Empty folders for inputs and outputs; gone when this is dropped.
+/// Empty folders for inputs and outputs; gone when this is dropped, or with the canaries of a maker that was killed.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn make() -> Result<Self, SandboxError> {
-        let folder = std::env::temp_dir().join(format!("xt-doctor-{}", std::process::id()));
-        let made = fs::create_dir_all(folder.join("in")).and_then(|()| fs::create_dir_all(folder.join("out")));
-        made.map_err(|error| doing("making empty folders")(errno(&error)))?;
-        Ok(Self(folder))
+        let scratch = Self(fresh_folder().map_err(|error| doing("making a folder")(errno(&error)))?);
+        for name in ["in", "out"] {
+            let path = scratch.0.join(name);
+            // Under root the trainer is another user.
+            let made = fs::create_dir(&path).and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o755)));
+            made.map_err(|error| doing("making empty folders")(errno(&error)))?;
+        }
+        Ok(scratch)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // An empty folder that stays in the place for temporary things harms nobody.
+        // What stays is swept by the next start.
         fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use xt_core::fault::{Exit, Failure};
 use xt_core::manifest::custody::Custody;
+use xt_core::verb::doctor::advise;
 
 /// Why there is no sandbox, or no trainer in it.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +75,7 @@ impl Failure for SandboxError {
 
     fn hints(&self) -> Vec<String> {
         match self {
-            Self::Unenforced { missing, .. } => missing.iter().filter_map(|text| hint(text)).map(String::from).collect(),
+            Self::Unenforced { custody, .. } => advise(custody).into_iter().map(String::from).collect(),
             Self::NotStarted { errno: Errno::EACCES, .. } => vec![
                 "started by root, the trainer runs as another user: program, libraries and inputs must be readable for others"
                     .into(),
@@ -83,19 +84,6 @@ impl Failure for SandboxError {
             _ => Vec::new(),
         }
     }
-}
-
-/// What a person can do about a control that is missing.
-fn hint(missing: &str) -> Option<&'static str> {
-    if missing.contains("namespaces") {
-        return Some(
-            "this host grants no namespaces (a container, or a setting such as user.max_user_namespaces or \
-             kernel.apparmor_restrict_unprivileged_userns); change that, or ask for the weaker profile \"in-container\" by name",
-        );
-    }
-    missing
-        .contains("landlock")
-        .then_some("the kernel needs landlock (CONFIG_SECURITY_LANDLOCK, and `landlock` in lsm=)")
 }
 
 /// Says what was being done when a system call failed.

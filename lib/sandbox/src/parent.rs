@@ -117,7 +117,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     if way == Way::Dedicated && !namespaces {
         give_outputs(policy, way)?;
     }
-    let group = (policy.profile != Profile::None).then(|| Group::make(&policy.limits, 1));
+    let group = Some(Group::make(&policy.limits, 1));
     let mut scene = canary.scene(policy.inputs_inside(), policy.outputs_inside())?;
     let bounds = bounds(policy, admitted, way, group.as_ref());
     scene.limits = Some(policy.limits);

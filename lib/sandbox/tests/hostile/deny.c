@@ -1,5 +1,5 @@
 // Runs a command in a world that grants less, as container engines and old kernels do: `deny namespaces COMMAND…`
-// answers EPERM to new namespaces, `deny landlock COMMAND…` answers ENOSYS to landlock. Must be started by root.
+// answers EPERM to new namespaces, `deny landlock COMMAND…` answers ENOSYS to landlock.
 #include "hostile.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -31,7 +31,11 @@ int deny(const char *what, char **command) {
     };
     struct sock_fprog program = {sizeof namespaces / sizeof *namespaces, namespaces};
     if (!strcmp(what, "landlock")) program = (struct sock_fprog){sizeof landlock / sizeof *landlock, landlock};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0) return 99;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0) {
+        // Without root only with no new privileges.
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return 99;
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0) return 99;
+    }
     execv(command[0], command);
     return 98;
 }
