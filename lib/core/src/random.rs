@@ -17,6 +17,7 @@ const ROUNDS: u32 = 10;
 const LANES: usize = 16;
 
 /// Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+#[inline]
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut state, mut key) = (counter, key);
     for _ in 0..ROUNDS {
@@ -41,6 +42,7 @@ pub struct Stream {
 impl Stream {
     /// The stream of `purpose` at logical time `time` in the run with `seed`.
     /// The Philox key is the first 8 bytes of SHA-256("xt.random/1" 00, seed as 8 little-endian bytes, purpose).
+    #[inline]
     pub fn new(seed: u64, purpose: &str, time: u64) -> Self {
         let mut hasher = Hasher::new();
         hasher.update(b"xt.random/1\0");
@@ -53,11 +55,13 @@ impl Stream {
 
     /// The four words at position `index`.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of each counter word are meant")]
+    #[inline]
     pub fn block(&self, index: u64) -> [u32; 4] {
         philox([index as u32, (index >> 32) as u32, self.time as u32, (self.time >> 32) as u32], self.key)
     }
 
     /// The words from position 0 on, four of each block: what [`Self::block`] gives, several blocks at a time.
+    #[inline]
     pub fn fill(&self, out: &mut [u32]) {
         let mut index = 0;
         for chunk in out.chunks_mut(4 * LANES) {
@@ -75,6 +79,7 @@ impl Stream {
     /// [`philox`], laid out so that a compiler can do all lanes at once.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of each word are meant")]
     #[expect(clippy::needless_range_loop, reason = "one lane of four rows at a time")]
+    #[inline]
     fn blocks(&self, index: u64) -> [[u32; LANES]; 4] {
         let mut state = [[0; LANES], [0; LANES], [self.time as u32; LANES], [(self.time >> 32) as u32; LANES]];
         for lane in 0..LANES {
@@ -97,6 +102,7 @@ impl Stream {
     }
 
     /// The 64 bits at position `index`.
+    #[inline]
     pub fn word(&self, index: u64) -> u64 {
         let block = self.block(index);
         u64::from(block[0]) | u64::from(block[1]) << 32
