@@ -7,23 +7,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use xt_bundle::Given;
 use xt_cli::{CliError, Common, Document, Error, Manual, Output, Tool, read_documents, read_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest;
+use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::evaluation::{Overlap, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
+use xt_core::manifest::plan::Plan;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::compile::{self, Tokens};
+use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
 use xt_text::{Corpus, Text};
 
-/// Turn a candidate into plans, and files into a dataset
+/// Turn a candidate into plans, files into a dataset, and frozen bundles into plans that measure
 ///
 /// A candidate declares every value that changes what is learned; a plan says exactly what will run. An undeclared or
 /// impossible value is refused, all of them at once. One plan is written for each seed.
@@ -64,6 +70,24 @@ struct PlanArguments {
 enum Command {
     /// Admit files: store them and write the xt.dataset/1 that names each by digest
     Dataset(DatasetArguments),
+    /// Turn frozen bundles and a spec into plans that measure them on held-out data
+    Evaluate(EvaluateArguments),
+}
+
+#[derive(Args, Clone, Debug)]
+struct EvaluateArguments {
+    /// How to measure: an xt.evaluation-spec/1, a file, a digest or -
+    #[arg(value_name = "SPEC")]
+    spec: OsString,
+    /// Frozen bundles: documents or archives as files, digests or - for documents [default: standard input]
+    #[arg(value_name = "BUNDLE")]
+    bundles: Vec<OsString>,
+    /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: that of the training]
+    #[arg(long, value_name = "INTENT")]
+    intent: Option<OsString>,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -93,8 +117,11 @@ struct DatasetArguments {
 
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
-        input: "Candidates are xt.candidate/1 documents, several in one stream if need be. xt-manifest(5) describes every field.",
-        output: "One xt.plan/1 a line for each candidate and seed; `dataset` writes one xt.dataset/1.",
+        input: "Candidates are xt.candidate/1 documents, several in one stream if need be. `evaluate` takes one \
+                xt.evaluation-spec/1, and any number of bundles: xt.bundle/1 documents that the store holds, or archives. \
+                xt-manifest(5) describes every field.",
+        output: "One xt.plan/1 a line for each candidate and seed; `dataset` writes one xt.dataset/1, `evaluate` one \
+                 xt.plan/1 a line for each bundle.",
         files: &[(".xt", "the store; --store or XT_STORE names another")],
         examples: &[
             ("xt-compile dataset moby-dick.txt > dataset.json", "Admit a file and see its digests."),
@@ -105,6 +132,14 @@ impl Tool for Arguments {
             ("xt-compile candidate.json | xt-run", "Run a candidate with seed 0."),
             ("xt-compile --seed 1..5 candidate.json > plans.jsonl", "Write five plans that differ only in their seed."),
             ("xt-compile --explain candidate.json", "Read what would run."),
+            (
+                "xt-compile evaluate heldout.json model.tar.zst | xt-run",
+                "Measure a frozen model on held-out data that shares nothing with its training data.",
+            ),
+            (
+                "xt-compile --seed 1..5 candidate.json | xt-run | xt-freeze | xt-compile evaluate heldout.json | xt-run",
+                "Train five times, freeze and measure each.",
+            ),
         ],
         exits: &[Exit::Yes, Exit::Usage, Exit::Refused, Exit::Store, Exit::System, Exit::Bug],
         see_also: &["xt-run(1)", "xt-store(1)", "xt-manifest(5)", "xt(7)"],
@@ -118,6 +153,7 @@ impl Tool for Arguments {
 fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| match &arguments.command {
         Some(Command::Dataset(dataset)) => admit_files(dataset, &arguments.common),
+        Some(Command::Evaluate(evaluate)) => compile_evaluations(evaluate, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
 }
@@ -164,7 +200,7 @@ fn plans_of(
     intent: Option<&Document>,
     seeds: impl Iterator<Item = u64>,
     common: &Common,
-) -> Result<Vec<xt_core::manifest::plan::Plan>, Error> {
+) -> Result<Vec<Plan>, Error> {
     // The faults of all three documents are reported together.
     let mut faults = Faults::new();
     let candidate = decoded::<Candidate>(&document.value, "", &mut faults);
@@ -215,6 +251,127 @@ fn count_tokens(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Resu
     }
     let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
     Ok(Tokens { vocabulary: text.vocabulary(), count: corpus.tokens(), tokenizer_bytes })
+}
+
+// ---- frozen bundles to plans that measure ----
+
+fn compile_evaluations(arguments: &EvaluateArguments, common: &Common) -> Result<Exit, Error> {
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let given = |name: &OsString| read_one(&xt_cli::Source::from(name.as_os_str()), &lookup);
+    let (spec, intent) = (given(&arguments.spec)?, arguments.intent.as_ref().map(given).transpose()?);
+    let mut faults = Faults::new();
+    let spec = decoded::<Spec>(&spec.value, "", &mut faults);
+    let intent = intent.map(|document| decoded::<Intent>(&document.value, "intent", &mut faults));
+    let (Some(spec), true) = (spec, faults.is_empty()) else { return Err(faults.into()) };
+    let bundles = bundles(&arguments.bundles, common)?;
+    let several = bundles.len() > 1;
+    let mut plans = Vec::new();
+    for (index, bundle) in bundles.iter().enumerate() {
+        match plan_of_evaluation(&spec, bundle, intent.clone().flatten(), &Store::open(&common.store)?) {
+            Ok(plan) => plans.push(plan),
+            // Every bundle is looked at, so that all reasons come at once.
+            Err(Error(failure)) if several && failure.faults().is_some() => {
+                let found = failure.faults().cloned().unwrap_or_default();
+                faults.0.extend(found.within(&format!("bundle:{index}")).0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    faults.or(())?;
+    let mut output = Output::new(arguments.output.as_deref())?;
+    for plan in &plans {
+        output.document(&plan.encode())?;
+    }
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+/// The bundles that are named, each verified: evaluation begins only once custody has frozen a model (L66).
+fn bundles(names: &[OsString], common: &Common) -> Result<Vec<Bundle>, Error> {
+    let mut bundles = Vec::new();
+    let stdin = [OsString::from("-")];
+    for name in if names.is_empty() { &stdin[..] } else { names } {
+        let source = xt_cli::Source::from(name.as_os_str());
+        match given_of(&source, common)? {
+            Given::Archive(archive) => {
+                let store = Store::open_or_create(&common.store)?;
+                bundles.push(xt_bundle::import(&store, archive, &source.name())?);
+            }
+            Given::Text(text) => {
+                let documents = xt_cli::parse_documents(&text, &source.name())?;
+                let read: Vec<Bundle> = xt_cli::each(&documents, Bundle::decode)?;
+                let store = Store::open(&common.store)?;
+                for bundle in read {
+                    let verdict = xt_bundle::verify_stored(&store, bundle.id())?;
+                    verdict.faults.or(())?;
+                    bundles.push(bundle);
+                }
+            }
+        }
+    }
+    Ok(bundles)
+}
+
+fn given_of<'a>(source: &xt_cli::Source, common: &Common) -> Result<Given<'a>, Error> {
+    let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+    match source {
+        xt_cli::Source::Digest(digest) => Ok(Given::Text(Store::open(&common.store)?.get(*digest)?)),
+        xt_cli::Source::Stdin => Given::look(std::io::stdin()).map_err(failed),
+        xt_cli::Source::File(path) => Given::look(std::fs::File::open(path).map_err(failed)?).map_err(failed),
+    }
+}
+
+fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, store: &Store) -> Result<Plan, Error> {
+    let trained: Plan = store.manifest(bundle.plan)?;
+    let dataset: Dataset = store.manifest(spec.data.dataset)?;
+    let intent = intent.unwrap_or_else(|| trained.intent.clone());
+    let mut faults = Faults::new();
+    evaluate::check(spec, &trained.candidate, &dataset, &intent, &mut faults);
+    faults.or(())?;
+    let weights = bundle.members.iter().find(|member| member.file.path.as_str() == WEIGHTS).map(|member| &member.file);
+    let missing = || Faults::one("", "model.missing", format!("the bundle {} has no {WEIGHTS}", bundle.id()));
+    let weights = weights.ok_or_else(missing)?;
+    let (parts, tokenizer_bytes) = parts(spec, &trained.candidate, &dataset, store)?;
+    let found = Found {
+        subject: Subject {
+            bundle: bundle.id(),
+            run: bundle.run,
+            candidate: trained.fingerprint,
+            name: trained.candidate.name.clone(),
+            seed: trained.seed,
+            weights: weights.digest,
+        },
+        weights_bytes: weights.bytes,
+        tokenizer_bytes,
+        parts,
+        overlap: overlap(spec, &trained, &dataset, store)?,
+    };
+    Ok(evaluate::compile(spec.clone(), trained.candidate, dataset, intent, found)?)
+}
+
+/// Reads the held-out files through the tokenizer, as the evaluator will, and counts; also the tokenizer's size.
+fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Vec<Part>, u64), Error> {
+    let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
+    let text = Text::load(&candidate.tokenizer, file.as_deref())?;
+    let mut parts = Vec::new();
+    for member in evaluate::members(spec, dataset) {
+        let mut corpus = Corpus::new(&text, dataset.format, None, candidate.model.vocabulary())?;
+        corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
+        parts.push(Part { path: member.path.clone(), tokens: corpus.tokens() });
+    }
+    Ok((parts, file.map_or(0, |bytes| bytes.len() as u64)))
+}
+
+/// Holds every held-out file against everything the model was trained on, which the store must have.
+fn overlap(spec: &Spec, trained: &Plan, dataset: &Dataset, store: &Store) -> Result<Overlap, Error> {
+    let mut comparison = Comparison::new(spec);
+    for member in compile::members(&trained.candidate, &trained.dataset) {
+        comparison.trained_on(&store.get(member.digest)?);
+    }
+    for member in evaluate::members(spec, dataset) {
+        comparison.held_out(&store.get(member.digest)?);
+    }
+    Ok(comparison.overlap())
 }
 
 // ---- files to a dataset ----

@@ -1,4 +1,4 @@
-//! `xt-run`: from plans to run records.
+//! `xt-run`: from plans to run records, and to what was measured.
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -15,6 +15,7 @@ use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::Bundle;
+use xt_core::manifest::evaluation::{Evaluation, Metrics};
 use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
@@ -24,10 +25,11 @@ use xt_core::number::Finite;
 use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::custody::missing;
 use xt_core::verb::doctor::report;
+use xt_core::verb::evaluate;
 use xt_runtime::{Clock, Followed, Request, Role, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
 use xt_store::Store;
 
-/// Run plans in custody, and follow, cancel or sample them; look what custody this host can give
+/// Run plans in custody: train, or measure what was trained; follow, cancel or sample runs; look what custody this host can give
 #[derive(Parser, Debug)]
 #[command(name = "xt-run", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 struct XtRun {
@@ -103,7 +105,8 @@ impl Tool for XtRun {
     const MANUAL: Manual = Manual {
         input: "Plans (xt.plan/1), any number of them one after the other; they run in that order. Every plan is checked \
                 before the first one runs.",
-        output: "One run record (xt.run/1) a line for each plan, also when the run failed. With --detach, the name of \
+        output: "One run record (xt.run/1) a line for each plan, also when the run failed; for a plan that measures, what \
+                 was measured (xt.evaluation/1), which names the run record, and the run record only when it failed. With --detach, the name of \
                  the attempt. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
                  another way. sample writes the text itself. doctor writes a table for people, or with --json one \
                  xt.custody/1 of a run that never was; it exits with 13 when a control that plans require by default is \
@@ -114,6 +117,7 @@ impl Tool for XtRun {
         ],
         examples: &[
             ("xt-compile candidate.json | xt-run", "train"),
+            ("xt-compile evaluate heldout.json < bundle.json | xt-run", "measure"),
             ("xt-run --operation-id nightly-7 plan.json", "train once, however often this is asked"),
             ("xt-run --detach plan.json", "start, and let it run without this terminal"),
             ("xt-run --attach att-1", "see how it goes"),
@@ -201,7 +205,7 @@ impl XtRun {
             else {
                 return Ok(Exit::Workload);
             };
-            results.run(&followed.run)?;
+            results.run(&followed.run, self.measured(&request.plan, &followed.run)?)?;
             if followed.signal.is_some() {
                 break;
             }
@@ -229,6 +233,14 @@ impl XtRun {
         Ok(faults.or(requests)?)
     }
 
+    /// What a succeeded run of a plan that measures has measured.
+    fn measured(&self, plan: &Plan, run: &Run) -> Result<Option<Evaluation>, Error> {
+        let metrics = plan.evaluation.as_ref().and_then(|_| evaluate::output(run, evaluate::METRICS));
+        let Some(metrics) = metrics else { return Ok(None) };
+        let metrics: Metrics = Metrics::decode(&parse_one(&self.lookup(metrics.digest)?, evaluate::METRICS)?)?;
+        Ok(evaluate::evaluation(plan, run, metrics))
+    }
+
     fn lookup(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         Ok(Store::open(&self.common.store)?.get(digest)?)
     }
@@ -240,7 +252,7 @@ impl XtRun {
             return Ok(Exit::Workload);
         };
         let mut results = Results::new(self.output.clone());
-        results.run(&followed.run)?;
+        results.run(&followed.run, self.measured(&plan, &followed.run)?)?;
         results.finish()
     }
 
@@ -267,13 +279,17 @@ impl XtRun {
         signals: &Signals,
         left: &Left,
     ) -> Result<Option<Followed>, Error> {
-        let mut progress = Progress::new(&self.common, plan.candidate.name.as_str(), plan.work.steps, "steps");
+        let units = if plan.evaluation.is_some() { "batches" } else { "steps" };
+        let mut progress = Progress::new(&self.common, plan.candidate.name.as_str(), plan.work.steps, units);
         let mut pace = Pace::of(plan);
         let followed = follow(runtime, attempt, role, signals, &mut |message| {
             if let Message::Step { line, nanoseconds } = message {
                 let loss = line.loss.map_or("not finite".into(), |loss| format!("{:.4}", loss.get()));
                 let speed = pace.tokens_per_second(line.micro_batches, *nanoseconds);
                 progress.update(line.step, &format!("loss {loss}, {speed:.0} tokens/s"));
+            }
+            if let Message::Measured { batch, .. } = message {
+                progress.update(*batch, "");
             }
         });
         progress.finish();
@@ -324,14 +340,14 @@ impl Results {
         Self { file, kept: Vec::new(), exit: Exit::Yes }
     }
 
-    fn run(&mut self, run: &Run) -> Result<(), Error> {
+    fn run(&mut self, run: &Run, measured: Option<Evaluation>) -> Result<(), Error> {
         if self.exit == Exit::Yes {
             self.exit = exit_of(run);
         }
         if run.status != Status::Succeeded {
             eprintln_quietly(&format!("xt-run: {} {}: {}", run.attempt, run.status, run.cause));
         }
-        self.line(run.encode().canonical())
+        self.line(measured.map_or_else(|| run.encode(), |evaluation| evaluation.encode()).canonical())
     }
 
     fn line(&mut self, line: String) -> Result<(), Error> {

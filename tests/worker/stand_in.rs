@@ -14,6 +14,7 @@ use xt_core::canonical;
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::{Field, Manifest as _};
+use xt_core::manifest::evaluation::{Metrics, Window};
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
@@ -23,6 +24,7 @@ use xt_core::random::GENERATOR;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::chain::{self, LINES};
 use xt_core::verb::weights::{self, Weights};
+use xt_core::verb::{evaluate, measure};
 
 fn main() -> ExitCode {
     // Grandchildren of `children` and `daemon`.
@@ -48,6 +50,7 @@ fn work() -> Result<(), Error> {
     let mut voice = Voice(xt_sandbox::inherited(4)?.into());
     match Job::read(&job, "", &mut faults) {
         Some(Job::Train { plan, to_step }) => train(&plan, to_step, &mut voice),
+        Some(Job::Evaluate { plan }) => measure(&plan, &mut voice),
         Some(Job::Sample { prompt, tokens, seed, weights, .. }) => sample(&prompt, tokens, seed, weights, &mut voice),
         None => Err(Error::other(faults)),
     }
@@ -77,6 +80,63 @@ fn sample(prompt: &str, tokens: u64, seed: u64, weights: Digest, voice: &mut Voi
         voice.say(&Message::Text { text: format!(" {}", (seed + token) % 7) })?;
     }
     voice.say(&Message::Completed { steps: 0, outputs: Vec::new() })
+}
+
+/// Measures made-up windows, which follow from the trained seed, and misbehaves as its plan says.
+fn measure(plan: &Plan, voice: &mut Voice) -> Result<(), Error> {
+    let Some(evaluating) = &plan.evaluation else { return Err(Error::other("the plan measures nothing")) };
+    let purpose = plan.intent.purpose.clone();
+    let (behaviour, argument) = purpose.split_once(' ').unwrap_or((&purpose, "0"));
+    let argument: u64 = argument.parse().unwrap_or(0);
+    let model = fs::read(folder("XT_INPUTS")?.join(evaluating.subject.weights.hex()))?;
+    if Digest::of(&model) != evaluating.subject.weights {
+        return Err(Error::other("the weights are not those of the plan"));
+    }
+    voice.say(&ready(plan.work.samples_per_epoch, plan.candidate.execution.threads))?;
+    for batch in 1..=plan.work.steps {
+        voice.say(&Message::Measured { batch, nanoseconds: 1000 })?;
+        misbehave(behaviour, argument, batch)?;
+    }
+    let mut windows = Vec::new();
+    for part in &evaluating.parts {
+        for window in 0..evaluate::windows(part.tokens, plan.candidate.model.context()) {
+            let number = windows.len() as u64;
+            let loss =
+                1.0 + f64::from(u32::try_from((evaluating.subject.seed + number + window) % 7).unwrap_or(0)) / 8.0;
+            windows.push(Window { window: number, path: part.path.clone(), tokens: 1, loss: finite(loss), correct: 0 });
+        }
+    }
+    let slice = |window: &Window| {
+        let members = evaluate::members(&evaluating.spec, &plan.dataset);
+        evaluate::slice_of(&evaluating.spec, members.into_iter().find(|member| member.path == window.path)?)
+    };
+    let mut metrics = Metrics {
+        evaluator: evaluating.spec.evaluator.version(),
+        metrics: measure::measure(&evaluating.spec, &windows, slice).map_err(Error::other)?,
+    };
+    match behaviour {
+        "no-metrics" => metrics.metrics.clear(),
+        "other-evaluator" => metrics.evaluator.version = "2".into(),
+        "other-slice" => metrics.metrics[0].slice = Some("nowhere".into()),
+        "twice-measured" => metrics.metrics.push(metrics.metrics[0].clone()),
+        _ => {}
+    }
+    let mut text = metrics.encode().canonical();
+    if behaviour == "infinite-metric" {
+        text = text.replacen("\"sample_count\":", "\"sample_count\":0,\"was\":", 1);
+    }
+    let outputs = folder("XT_OUTPUTS")?;
+    fs::create_dir_all(outputs.join("evaluation"))?;
+    fs::write(outputs.join(evaluate::METRICS), text)?;
+    let lines: String = windows.iter().map(|window| window.write().canonical() + "\n").collect();
+    fs::write(outputs.join(evaluate::SAMPLES), lines)?;
+    finish(behaviour, argument, &outputs)?;
+    let names = [evaluate::METRICS, evaluate::SAMPLES].map(String::from);
+    voice.say(&Message::Completed { steps: plan.work.steps, outputs: names.into() })?;
+    if behaviour == "exit-after-report" {
+        exit(i32::try_from(argument).unwrap_or(1));
+    }
+    Ok(())
 }
 
 fn ready(samples_per_epoch: u64, threads: u64) -> Message {

@@ -83,15 +83,19 @@ pub fn read_documents(sources: &[Source], lookup: Lookup<'_>) -> Result<Vec<Docu
     let sources = if sources.is_empty() { &stdin[..] } else { sources };
     let mut documents = Vec::new();
     for source in sources {
-        let bytes = read_bytes(source, lookup)?;
-        let values = canonical::parse_all(&bytes)
-            .map_err(|error| Error::from(CliError::Parse { name: source.name(), source: error }))?;
-        if values.is_empty() {
-            return Err(CliError::NoDocument(source.name()).into());
-        }
-        documents.extend(values.into_iter().map(|value| Document { value, origin: source.name() }));
+        documents.extend(parse_documents(&read_bytes(source, lookup)?, &source.name())?);
     }
     Ok(documents)
+}
+
+/// Every document in `bytes`, which came from `name`. At least one must be there.
+pub fn parse_documents(bytes: &[u8], name: &str) -> Result<Vec<Document>, Error> {
+    let parsed = canonical::parse_all(bytes);
+    let values = parsed.map_err(|source| Error::from(CliError::Parse { name: name.into(), source }))?;
+    if values.is_empty() {
+        return Err(CliError::NoDocument(name.into()).into());
+    }
+    Ok(values.into_iter().map(|value| Document { value, origin: name.into() }).collect())
 }
 
 /// Applies `verb` to every document. When one is refused, all faults of all documents come back; those of one among

@@ -16,7 +16,7 @@ mod report;
 pub use common::{Common, ErrorFormat, ProgressMode};
 pub use error::{CliError, Error};
 pub use generate::Manual;
-pub use input::{Document, Lookup, Source, each, parse_one, read_bytes, read_documents, read_one};
+pub use input::{Document, Lookup, Source, each, parse_documents, parse_one, read_bytes, read_documents, read_one};
 pub use output::Output;
 pub use progress::Progress;
 pub use report::note;

@@ -8,6 +8,7 @@ use crate::manifest::candidate::{
     Base, Batching, Candidate, Clipping, Data, Execution, Length, Model, Objective, Optimizer, Schedule, Stops,
     Tokenizer,
 };
+use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
 use crate::manifest::plan::Plan;
 
 /// Fingerprint of a candidate, version 1: every declared value but the name. The seed belongs to the run (X27), the
@@ -181,6 +182,32 @@ fn execution_1(execution: &Execution) -> Value {
         ("math_mode", math_mode.write()),
         ("onednn", onednn.write()),
     ])
+}
+
+/// Fingerprint of how something is measured, version 1: every value of the spec but the name, and the version of the
+/// evaluator. Results with the same one can be held against each other.
+pub fn evaluation(spec: &Spec) -> Digest {
+    let Spec { name: _, evaluator, data: HeldOut { dataset, split }, slices, leakage, seed } = spec;
+    let Leakage { minimum_bytes, shared } = leakage;
+    let evaluator_1 = match evaluator {
+        Evaluator::NextToken { batch, resamples, confidence } => object([
+            ("kind", "next-token".into()),
+            ("batch", batch.write()),
+            ("resamples", resamples.write()),
+            ("confidence", confidence.write()),
+        ]),
+    };
+    object([
+        ("projection", "xt.evaluation-fingerprint/1".into()),
+        ("evaluator", evaluator_1),
+        ("version", evaluator.version().version.write()),
+        ("dataset", dataset.write()),
+        ("split", split.write()),
+        ("slices", slices.write()),
+        ("leakage", object([("minimum_bytes", minimum_bytes.write()), ("shared", shared.write())])),
+        ("seed", seed.write()),
+    ])
+    .digest()
 }
 
 /// Digest of the whole request, version 1: everything in the plan but this digest. Two plans with the same one ask for

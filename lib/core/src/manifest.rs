@@ -5,6 +5,7 @@ pub mod candidate;
 pub mod custody;
 pub mod dataset;
 pub mod decision;
+pub mod evaluation;
 pub mod event;
 pub mod incident;
 pub mod intent;
@@ -40,6 +41,9 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<dataset::Dataset>(),
         entry::<decision::Context>(),
         entry::<decision::Decision>(),
+        entry::<evaluation::Evaluation>(),
+        entry::<evaluation::Metrics>(),
+        entry::<evaluation::Spec>(),
         entry::<event::Event>(),
         entry::<incident::Incident>(),
         entry::<incident::IncidentReport>(),

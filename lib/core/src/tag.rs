@@ -43,4 +43,10 @@ tags! {
     DECISION_CONTEXT = "xt.decision-context/1";
     /// What is proposed for a candidate, and on which comparisons.
     DECISION = "xt.decision/1";
+    /// How a trained model is to be measured.
+    EVALUATION_SPEC = "xt.evaluation-spec/1";
+    /// What an evaluator measured.
+    METRICS = "xt.metrics/1";
+    /// What was measured of a frozen model, and by which run.
+    EVALUATION = "xt.evaluation/1";
 }

@@ -11,19 +11,21 @@ use xt_core::field::{Field as _, Manifest as _};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::custody::Custody;
+use xt_core::manifest::evaluation::{Evaluation, Metrics};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Status, TraceReference};
 use xt_core::manifest::trace::Trace;
 use xt_core::random;
 use xt_core::verb::chain::LINES;
+use xt_core::verb::evaluate;
 use xt_core::verb::settle::AttemptState;
 use xt_record::{Attempt, Record};
 use xt_store::{Store, Writer};
 
 use crate::clock::Clock;
 use crate::error::{RuntimeError, file};
-use crate::folder::{Folder, write_document};
+use crate::folder::{Folder, read_document, write_document};
 use crate::papers::Finished;
 use crate::telemetry::Follower;
 
@@ -112,7 +114,15 @@ impl Place {
             observed: findings.observed,
         };
         let id = writer.put_manifest(&run)?;
+        let measured = measured(&folder, plan, &run)?;
+        if let Some(evaluation) = &measured {
+            writer.put_manifest(evaluation)?;
+        }
         writer.commit()?;
+        if let Some(evaluation) = &measured {
+            let (id, reason) = (evaluation.id(), format!("evaluation of bundle {}", evaluation.subject.bundle));
+            self.store.set_reference(&format!("evaluations/{}", id.hex()), id, &reason)?;
+        }
         self.close(attempt, &folder, &run, id)?;
         Ok(run)
     }
@@ -127,6 +137,15 @@ impl Place {
         let finished = Finished { attempt: attempt.id.clone(), run: id, status: run.status, at: run.finished };
         write_document(&folder.finished(), &finished)
     }
+}
+
+/// What a succeeded run has measured.
+fn measured(folder: &Folder, plan: &Plan, run: &Run) -> Result<Option<Evaluation>, RuntimeError> {
+    if plan.evaluation.is_none() || run.status != Status::Succeeded {
+        return Ok(None);
+    }
+    let metrics: Option<Metrics> = read_document(&folder.outputs().join(evaluate::METRICS))?;
+    Ok(metrics.and_then(|metrics| evaluate::evaluation(plan, run, metrics)))
 }
 
 /// Stores one captured stream; a run that never started has none, which is the same as an empty one.
@@ -146,7 +165,7 @@ fn trace(
     findings: &Findings,
 ) -> Result<Option<TraceReference>, RuntimeError> {
     let steps = findings.progress.steps;
-    if steps == 0 {
+    if steps == 0 || findings.mode == Mode::Evaluation {
         return Ok(None);
     }
     write_steps(folder, steps)?;

@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use xt_core::manifest::evaluation::Metrics;
+use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Observed, ProcessExit};
 use xt_core::verb::chain::LINES;
+use xt_core::verb::evaluate;
 use xt_sandbox::{Ending, Limits, Running};
 
 use crate::conclude::{Dropped, Findings};
 use crate::error::RuntimeError;
+use crate::folder::read_document;
 use crate::ledger::End;
 use crate::outcome::{Seen, Stop, judge};
 use crate::unstarted::{NO_EXIT, UNOBSERVED};
@@ -27,6 +31,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
     }
     let progress = watch.ledger.progress();
     let (status, cause) = judge(&Seen {
+        measures: watch.plan.evaluation.is_some(),
         progress: &progress,
         end: watch.ledger.end(),
         disagreement: watch.disagreement.as_ref(),
@@ -79,6 +84,7 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
         let refused: Vec<String> = collected.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         return Some(refused.join("; "));
     }
+    let folder = outputs;
     let Some(End::Completed { outputs }) = watch.ledger.end() else { return None };
     let trace = collected.files.iter().find(|file| file.path.as_str() == LINES);
     if trace.is_some_and(|file| file.digest != watch.ledger.lines()) {
@@ -87,10 +93,21 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
     let reported: BTreeSet<&str> = outputs.iter().map(String::as_str).collect();
     let found: BTreeSet<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
     if reported == found {
-        return None;
+        return metrics(watch.plan, folder);
     }
     let list = |names: BTreeSet<&&str>| names.into_iter().copied().collect::<Vec<_>>().join(", ");
     let unreported = list(found.difference(&reported).collect());
     let absent = list(reported.difference(&found).collect());
     Some(format!("reported, but not there: [{absent}]; there, but not reported: [{unreported}]"))
+}
+
+/// What is wrong with the metrics of an evaluation, if it is one.
+fn metrics(plan: &Plan, outputs: &Path) -> Option<String> {
+    plan.evaluation.as_ref()?;
+    let read = read_document::<Metrics>(&outputs.join(evaluate::METRICS)).map_err(|error| error.to_string());
+    let checked = read.and_then(|metrics| {
+        let metrics = metrics.ok_or_else(|| format!("there is no {}", evaluate::METRICS))?;
+        evaluate::check_metrics(plan, &metrics).map_err(|faults| format!("{}: {faults}", evaluate::METRICS))
+    });
+    checked.err()
 }

@@ -43,7 +43,7 @@ pub(crate) struct Training {
     pub(crate) worker: Worker,
 }
 
-/// Starts the worker of a training run. What is found out on the way goes into `findings`, also when it fails.
+/// Starts the worker of a run. What is found out on the way goes into `findings`, also when it fails.
 pub(crate) fn launch(
     supervisor: &Supervisor,
     plan: &Plan,
@@ -54,7 +54,10 @@ pub(crate) fn launch(
         Worker::inspect(Path::new(&order.worker), plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
     findings.stack = Some(worker.stack());
     lay_out(&supervisor.place.store, &plan.inputs, &supervisor.folder.inputs())?;
-    let job = Job::Train { plan: Box::new(plan.clone()), to_step: order.to_step };
+    let job = match plan.evaluation {
+        None => Job::Train { plan: Box::new(plan.clone()), to_step: order.to_step },
+        Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
+    };
     let places = Places { inputs: &supervisor.folder.inputs(), outputs: &supervisor.folder.workspace() };
     let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
     if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {

@@ -27,7 +27,7 @@ pub enum Disagreement {
         /// Where it came.
         when: &'static str,
     },
-    /// A step that is not the next one.
+    /// A step, or a batch of an evaluation, that is not the next one.
     #[error("step {found} came where step {expected} was due")]
     Order {
         /// Its number.
@@ -85,6 +85,8 @@ pub struct Ledger {
     threads: u64,
     samples_per_epoch: u64,
     planned: u64,
+    /// Whether batches of an evaluation are due, and no steps.
+    measures: bool,
     chain: Digest,
     lines: Hasher,
     steps: u64,
@@ -100,6 +102,7 @@ impl Ledger {
             threads: plan.candidate.execution.threads,
             samples_per_epoch: plan.work.samples_per_epoch,
             planned,
+            measures: plan.evaluation.is_some(),
             chain: id,
             lines: Hasher::new(),
             steps: 0,
@@ -128,6 +131,11 @@ impl Ledger {
                     samples_per_epoch: *samples_per_epoch,
                 })
             }
+            Message::Step { .. } | Message::Held { .. } if self.measures => {
+                Err(Disagreement::OutOfPlace { word, when: "in an evaluation" })
+            }
+            Message::Measured { batch, .. } if self.measures => self.batch(*batch),
+            Message::Measured { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
             Message::Step { line, .. } => self.step(line),
             Message::Text { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
             Message::Held { step, reason } => {
@@ -173,12 +181,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the worker did.
+    fn batch(&mut self, found: u64) -> Result<(), Disagreement> {
+        let expected = self.steps + 1;
+        if found != expected || expected > self.planned {
+            return Err(Disagreement::Order { found, expected: expected.min(self.planned) });
+        }
+        self.steps = expected;
+        Ok(())
+    }
+
+    /// What the worker did. An evaluation makes no updates and leaves none out.
     pub fn progress(&self) -> Progress {
         Progress {
             planned: self.planned,
             steps: self.steps,
-            updates: self.steps - self.skipped,
+            updates: if self.measures { 0 } else { self.steps - self.skipped },
             skipped: self.skipped,
             completed: matches!(self.end, Some(End::Completed { .. })),
         }

@@ -21,6 +21,8 @@ pub enum Stop {
 /// What was seen of a run that was started.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
+    /// Whether the run measures, and updates nothing.
+    pub measures: bool,
     /// What the worker did.
     pub progress: &'a Progress,
     /// How the worker said it ended.
@@ -76,7 +78,7 @@ fn completed(seen: &Seen<'_>) -> (Status, String) {
         let cause = format!("completion was reported after {} of {} steps", progress.steps, progress.planned);
         return (Status::Failed, cause);
     }
-    if progress.updates == 0 {
+    if progress.updates == 0 && !seen.measures {
         return (Status::Failed, format!("none of the {} steps made an update", progress.steps));
     }
     if seen.torn > 0 {
@@ -85,7 +87,8 @@ fn completed(seen: &Seen<'_>) -> (Status, String) {
     if let Some(fault) = seen.outputs {
         return (Status::Failed, format!("the outputs are refused: {fault}"));
     }
-    (Status::Succeeded, format!("all {} steps done, completion reported, exit 0", progress.steps))
+    let units = if seen.measures { "batches" } else { "steps" };
+    (Status::Succeeded, format!("all {} {units} done, completion reported, exit 0", progress.steps))
 }
 
 /// Something is missing: a report, a clean exit, or both.
@@ -184,6 +187,7 @@ mod tests {
         let skipped = case.steps - case.updates;
         let progress = Progress { planned: 12, steps: case.steps, updates: case.updates, skipped, completed };
         judge(&Seen {
+            measures: false,
             progress: &progress,
             end: case.end.as_ref(),
             disagreement: case.disagreement.as_ref(),

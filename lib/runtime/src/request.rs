@@ -55,6 +55,9 @@ impl Request {
         if self.to_step.is_some_and(|step| step == 0 || step > steps) {
             faults.add("", "request.step", format!("expected a step from 1 to {steps}, found {}", self.planned()));
         }
+        if self.plan.evaluation.is_some() && (self.to_step.is_some() || self.mode != Mode::Evaluation) {
+            faults.add("", "request.evaluation", "an evaluation is done as a whole, and not replayed: evaluate again");
+        }
         faults.or(())
     }
 }

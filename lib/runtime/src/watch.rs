@@ -28,6 +28,8 @@ const PERIOD: u16 = 100;
 /// A worker being watched, and everything seen of it.
 pub(crate) struct Watch<'a> {
     supervisor: &'a Supervisor,
+    /// What is being run.
+    pub(crate) plan: &'a Plan,
     deadline: (Instant, u64),
     /// What it said.
     pub(crate) ledger: Ledger,
@@ -58,7 +60,7 @@ impl<'a> Watch<'a> {
     /// Prepares to watch a worker that runs `plan` for `planned` steps.
     pub(crate) fn new(
         supervisor: &'a Supervisor,
-        plan: &Plan,
+        plan: &'a Plan,
         id: Digest,
         planned: u64,
         pipes: Pipes,
@@ -68,6 +70,7 @@ impl<'a> Watch<'a> {
         let cap = resources.log_bytes;
         Ok(Self {
             supervisor,
+            plan,
             deadline: (Instant::now() + Duration::from_secs(resources.duration_seconds), resources.duration_seconds),
             ledger: Ledger::new(plan, id, planned),
             disagreement: None,

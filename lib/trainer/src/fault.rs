@@ -4,6 +4,7 @@ use std::io;
 
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::verb::measure::NoMetric;
 use xt_text::TextError;
 use xt_torch::TorchError;
 
@@ -60,6 +61,17 @@ pub enum TrainError {
     /// Logits that are no probabilities.
     #[error("the model gives no usable logits at token {0}: all are NaN or minus infinity, or one is infinite")]
     NoLogits(u64),
+    /// What is measured is no number.
+    #[error("the {what} of window {window} is not finite, and what is not finite is no metric")]
+    NoMetric {
+        /// The window.
+        window: u64,
+        /// What was measured.
+        what: &'static str,
+    },
+    /// There are no metrics.
+    #[error(transparent)]
+    Unmeasured(#[from] NoMetric),
     /// An output cannot be written.
     #[error("the output {path} cannot be written: {source}")]
     Output {
@@ -102,6 +114,7 @@ impl Failure for TrainError {
             Self::Model(_) => "train.model",
             Self::EmptyPrompt => "train.empty-prompt",
             Self::NoLogits(_) => "train.no-logits",
+            Self::NoMetric { .. } | Self::Unmeasured(_) => "train.no-metric",
             Self::Output { .. } => "train.output",
             Self::Telemetry(_) => "train.telemetry",
         }

@@ -5,6 +5,7 @@
 pub mod checkpoint;
 pub mod data;
 pub mod dropout;
+pub mod evaluate;
 pub mod fault;
 pub mod inputs;
 pub mod layout;

@@ -1,4 +1,4 @@
-//! Does a job: trains by a plan, or writes text.
+//! Does a job: trains by a plan, measures, or writes text.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,6 +11,7 @@ use xt_core::manifest::plan::Plan;
 use xt_core::verb::compile::check_plan;
 
 use crate::data::text::TextData;
+use crate::evaluate::evaluate;
 use crate::fault::TrainError;
 use crate::sample::{Request, sample};
 use crate::step::{Trainer, hold};
@@ -40,6 +41,7 @@ pub struct Folders<'a> {
 pub fn perform<W: Write>(job: Job, folders: Folders<'_>, telemetry: &mut Telemetry<W>) -> Result<Ending, TrainError> {
     match job {
         Job::Train { plan, to_step } => train(*plan, to_step, folders, telemetry),
+        Job::Evaluate { plan } => evaluate(&plan, folders, telemetry),
         Job::Sample { model, weights, tokenizer, execution, prompt, tokens, temperature, seed } => {
             let request = Request {
                 model: &model,

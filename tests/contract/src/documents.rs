@@ -9,6 +9,7 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::{Field, Manifest, object};
+use xt_core::fingerprint;
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::{
@@ -25,9 +26,13 @@ use xt_core::manifest::decision::{
     Constraint, Context, Decision, Direction, Engine, EvaluationResult, Interval, Metric, Objective as Asked, Operator,
     Primary, Sliced, Subject,
 };
+use xt_core::manifest::evaluation::{
+    Determinism, Evaluation, Evaluator, HeldOut, Leakage, Measure, Metrics, Overlap, Part, Shared, Slices, Spec,
+    Subject as Trained,
+};
 use xt_core::manifest::event::{Event, Level};
 use xt_core::manifest::incident::{
-    Contract, Convention, Incident, IncidentReport, Owner, State as StageState, Telemetry,
+    Contract, Convention, Incident, IncidentReport, Owner, Recorded, State as StageState, Telemetry,
 };
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
@@ -37,13 +42,14 @@ use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
 use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
-use xt_core::manifest::trace::{StageName, Trace};
+use xt_core::manifest::trace::{Stage, StageName, Trace};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
 use xt_core::verb::decide::decide;
+use xt_core::verb::evaluate::{self, Found};
 use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
 use xt_core::verb::triage;
 
@@ -67,6 +73,9 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &incident_reports());
     add(&mut all, &contexts());
     add(&mut all, &decisions());
+    add(&mut all, &specs());
+    add(&mut all, &[measured()]);
+    add(&mut all, &evaluations());
     all
 }
 
@@ -100,6 +109,9 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.incident-report/1" => decode::<IncidentReport>(value),
         "xt.decision-context/1" => decode::<Context>(value),
         "xt.decision/1" => decode::<Decision>(value),
+        "xt.evaluation-spec/1" => decode::<Spec>(value),
+        "xt.metrics/1" => decode::<Metrics>(value),
+        "xt.evaluation/1" => decode::<Evaluation>(value),
         other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
     }
 }
@@ -230,7 +242,7 @@ fn plans() -> Vec<Plan> {
     let plan = |candidate: Candidate| {
         compile(candidate, dataset(), Intent::default_for(1), 7, tokens).unwrap_or_else(|faults| panic!("{faults}"))
     };
-    candidates().into_iter().map(plan).collect()
+    candidates().into_iter().map(plan).chain([measuring()]).collect()
 }
 
 fn stack(reported: bool) -> Stack {
@@ -560,7 +572,28 @@ fn incident_with(bad: u64) -> Incident {
 
 fn incident_reports() -> Vec<IncidentReport> {
     let report = |bad| triage::triage(&incident_with(bad).encode()).unwrap_or_else(|faults| panic!("{faults}")).1;
-    vec![report(0), report(3)]
+    let stage = |stage: &StageName| Stage {
+        stage: *stage,
+        checked: 77,
+        nan: 1,
+        positive_infinite: 1,
+        negative_infinite: 1,
+        maximum: number(3.5),
+        tensors: vec![String::from("block.0")],
+    };
+    let recorded = |first| Recorded {
+        run: digest("run"),
+        plan: digest("plan"),
+        status: Status::Held,
+        step: 33,
+        steps: 33,
+        first_nonfinite_step: first,
+        skipped: true,
+        stages: StageName::ALL.iter().map(stage).collect(),
+        clamped: vec![StageName::Loss],
+    };
+    let of_run = |bad, first| IncidentReport { recorded: Some(recorded(first)), ..report(bad) };
+    vec![report(0), report(3), of_run(0, None), of_run(3, Some(33))]
 }
 
 /// A metric with everything that can be said about it, and one with as little as possible.
@@ -618,4 +651,93 @@ fn decisions() -> Vec<Decision> {
     // Without results every metric is missing, over everything and over a slice.
     contexts[2].results.clear();
     contexts.iter().map(|context| decide(context, Engine::Threshold)).collect()
+}
+
+fn spec(slices: Slices, shared: Shared) -> Spec {
+    Spec {
+        name: name("held-out"),
+        evaluator: Evaluator::NextToken { batch: 8, resamples: 1000, confidence: number(0.95) },
+        data: HeldOut { dataset: dataset().id(), split: name("train") },
+        slices,
+        leakage: Leakage { minimum_bytes: 32, shared },
+        seed: 7,
+    }
+}
+
+fn specs() -> Vec<Spec> {
+    vec![
+        spec(Slices::None, Shared::Refuse),
+        spec(Slices::Member, Shared::Disclose),
+        spec(Slices::Group, Shared::Disclose),
+    ]
+}
+
+fn trained() -> Trained {
+    let candidate = candidate("one", dataset().id());
+    Trained {
+        bundle: digest("bundle"),
+        run: digest("run"),
+        candidate: fingerprint::candidate(&candidate),
+        name: candidate.name,
+        seed: 3,
+        weights: digest("weights"),
+    }
+}
+
+fn shared() -> Overlap {
+    let files = evaluate::members(&spec(Slices::Member, Shared::Disclose), &dataset()).len() as u64;
+    Overlap { shared: Shared::Disclose, files, shared_files: 1, examples: 40, shared_examples: 2 }
+}
+
+/// A plan that measures.
+fn measuring() -> Plan {
+    let (spec, dataset) = (spec(Slices::Member, Shared::Disclose), dataset());
+    let candidate = candidate("one", dataset.id());
+    let parts = evaluate::members(&spec, &dataset).into_iter();
+    let parts = parts.map(|member| Part { path: member.path.clone(), tokens: 40 }).collect();
+    let found = Found { subject: trained(), weights_bytes: 4096, tokenizer_bytes: 100, parts, overlap: shared() };
+    let intent = Intent::default_for(candidate.execution.threads);
+    evaluate::compile(spec, candidate, dataset, intent, found).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn measured() -> Metrics {
+    let one = Measure {
+        name: String::from("loss"),
+        slice: None,
+        value: number(2.31),
+        sample_count: 17,
+        standard_error: Some(number(0.07)),
+        interval: Some(Interval { low: number(2.2), high: number(2.4) }),
+    };
+    let mut evaluator = spec(Slices::None, Shared::Refuse).evaluator.version();
+    evaluator.determinism = Determinism::Deterministic;
+    let bare = Measure { slice: Some(String::from("a")), standard_error: None, interval: None, ..one.clone() };
+    Metrics { evaluator, metrics: vec![one, bare] }
+}
+
+fn evaluations() -> Vec<Evaluation> {
+    let Metrics { mut evaluator, metrics } = measured();
+    evaluator.determinism = Determinism::Stochastic;
+    let whole = Evaluation {
+        attempt: name("attempt-2"),
+        run: digest("evaluation run"),
+        plan: digest("plan"),
+        subject: trained(),
+        regime: Regime::Exact,
+        evaluator,
+        fingerprint: digest("how"),
+        seed: 7,
+        dataset: digest("dataset"),
+        split: name("dev"),
+        overlap: shared(),
+        confidence: Some(number(0.95)),
+        metrics,
+        measured: digest("metrics"),
+        samples: Some(digest("samples")),
+    };
+    let mut bare = whole.clone();
+    bare.evaluator.determinism = Determinism::Seeded;
+    bare.confidence = None;
+    bare.samples = None;
+    vec![whole, bare]
 }

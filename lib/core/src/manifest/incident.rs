@@ -5,8 +5,10 @@
 //! against `1000000000`. That is why [`Real`] keeps it.
 
 mod draft;
+mod report;
 
 pub use draft::{IncidentDraft, Seal};
+pub use report::{IncidentReport, Recorded};
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -357,7 +359,7 @@ impl Manifest for Incident {
 
 crate::record! {
     /// Where the earliest evidenced non-finite value is. It is a place, never a cause.
-    pub struct IncidentReport as tag::INCIDENT_REPORT {
+    pub struct Report {
         /// Content id of the contract.
         contract_content_id: Name,
         /// Id of the evidence.

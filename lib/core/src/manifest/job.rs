@@ -22,6 +22,11 @@ crate::choice! {
             /// Stop after this step, for a partial replay; `null` takes all.
             to_step: Option<u64>,
         },
+        /// Measure a trained model by a plan.
+        Evaluate "evaluate" {
+            /// The plan.
+            plan: Box<Plan>,
+        },
         /// Write text with a trained model.
         Sample "sample" {
             /// The model.
@@ -67,6 +72,13 @@ crate::choice! {
             /// Nanoseconds the step took; no part of the trace.
             nanoseconds: u64,
         },
+        /// A batch of an evaluation is done.
+        Measured "measured" {
+            /// Its number, from 1.
+            batch: u64,
+            /// Nanoseconds it took.
+            nanoseconds: u64,
+        },
         /// A stop condition holds the run at this step.
         Held "held" {
             /// The step.
@@ -81,7 +93,7 @@ crate::choice! {
         },
         /// All is done and written.
         Completed "completed" {
-            /// Steps taken.
+            /// Steps taken, or batches measured.
             steps: u64,
             /// Files written, relative to the output folder.
             outputs: Vec<String>,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::manifest::candidate::Candidate;
 use crate::manifest::dataset::Dataset;
+use crate::manifest::evaluation::Evaluating;
 use crate::manifest::intent::Intent;
 use crate::tag;
 
@@ -21,7 +22,9 @@ crate::record! {
         fingerprint: Digest,
         /// Seed of the run; all randomness derives from it.
         seed: u64,
-        /// The admitted data.
+        /// What is measured, and how; `null` for training.
+        evaluation: Option<Evaluating>,
+        /// The admitted data: what is learned from, or what is measured on.
         dataset: Dataset,
         /// Every file that the trainer may read, sorted by digest.
         inputs: Vec<Input>,
@@ -43,6 +46,8 @@ crate::words! {
         Mainline "mainline",
         /// An earlier trajectory, reproduced.
         Replay "replay",
+        /// A trained model, measured on held-out data.
+        Evaluation "evaluation",
     }
 }
 
@@ -65,7 +70,7 @@ crate::words! {
         Data "data",
         /// A tokenizer file.
         Tokenizer "tokenizer",
-        /// Trained parameters, for sampling.
+        /// Trained parameters, to sample from or to measure.
         Model "model",
     }
 }
@@ -75,11 +80,11 @@ crate::record! {
     pub struct Work {
         /// Tokens of the split, separators included.
         tokens: u64,
-        /// Samples of one epoch.
+        /// Samples of one epoch; for an evaluation, windows.
         samples_per_epoch: u64,
-        /// Micro-batches of one epoch.
+        /// Micro-batches of one epoch; for an evaluation, batches.
         micro_batches_per_epoch: u64,
-        /// Optimiser steps of the whole run.
+        /// Optimiser steps of the whole run; for an evaluation, batches.
         steps: u64,
     }
 }

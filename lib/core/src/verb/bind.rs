@@ -149,6 +149,9 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
         let message = format!("{count} files are in quarantine, and nothing there is ever bound");
         faults.add("run#/quarantined", "bundle.quarantined", message);
     }
+    if plan.evaluation.is_some() {
+        faults.add("plan#/evaluation", "bundle.plan", "the run measured a model and trained none");
+    }
     if run.progress.steps != plan.work.steps {
         let message = format!("the run says {}, its plan {}", run.progress.steps, plan.work.steps);
         faults.add("run#/progress/steps", "bundle.plan", message);

@@ -13,8 +13,8 @@ use crate::manifest::dataset::{Dataset, Format, Member};
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
-use crate::verb::admit;
 use crate::verb::environment::environment;
+use crate::verb::{admit, evaluate};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +49,19 @@ pub fn check(candidate: &Candidate, dataset: &Dataset, intent: &Intent, faults: 
         let message = format!("the dataset has no split {}; it has {}", candidate.data.split, known.join(", "));
         faults.add("/data/split", "data.split", message);
     }
+    check_format(candidate, dataset, faults);
+    check_host(candidate, intent, faults);
+}
+
+/// Notes data that the tokenizer cannot read.
+pub(crate) fn check_format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faults) {
     if dataset.format == Format::Bytes && !matches!(candidate.tokenizer, Tokenizer::Bytes {}) {
         faults.add("/tokenizer", "tokenizer.format", "the dataset holds bytes, which only the tokenizer `bytes` reads");
     }
+}
+
+/// Notes what the intent does not grant.
+pub(crate) fn check_host(candidate: &Candidate, intent: &Intent, faults: &mut Faults) {
     if intent.resources.cores < candidate.execution.threads {
         let (cores, threads) = (intent.resources.cores, candidate.execution.threads);
         let message = format!("{threads} threads do not fit into the {cores} cores of the intent");
@@ -146,6 +156,7 @@ pub fn compile(
         mode: Mode::Mainline,
         fingerprint: fingerprint::candidate(&candidate),
         seed,
+        evaluation: None,
         inputs,
         work,
         environment: environment(&candidate.execution),
@@ -170,6 +181,10 @@ fn inputs(candidate: &Candidate, chosen: &[&Member], tokenizer_bytes: u64) -> Ve
 /// Notes what does not agree inside a plan that someone hands in: everything derived is derived again.
 pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
     let mut faults = Faults::new();
+    if let Some(evaluating) = &plan.evaluation {
+        evaluate::check_plan(plan, evaluating, &mut faults);
+        return faults.or(());
+    }
     check(&plan.candidate, &plan.dataset, &plan.intent, &mut faults);
     let tokens = Tokens {
         vocabulary: 0,
@@ -180,8 +195,17 @@ pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
         return Err(faults);
     }
     let again = compile(plan.candidate.clone(), plan.dataset.clone(), plan.intent.clone(), plan.seed, tokens)?;
+    same(plan, &again, &mut faults);
+    faults.or(())
+}
+
+/// Notes where a plan is not what was derived again from its parts.
+pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
     let pairs = [
+        ("/mode", (plan.mode == Mode::Evaluation) == (again.mode == Mode::Evaluation)),
         ("/fingerprint", plan.fingerprint == again.fingerprint),
+        ("/seed", plan.seed == again.seed),
+        ("/evaluation", plan.evaluation == again.evaluation),
         ("/inputs", plan.inputs == again.inputs),
         ("/work", plan.work == again.work),
         ("/environment", plan.environment == again.environment),
@@ -190,7 +214,6 @@ pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
     for (at, _) in pairs.iter().filter(|(_, same)| !same) {
         faults.add(*at, "plan.derived", "does not follow from candidate, dataset, intent and seed of this plan");
     }
-    faults.or(())
 }
 
 #[cfg(test)]

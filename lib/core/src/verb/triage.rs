@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use crate::canonical::Value;
 use crate::fault::Faults;
 use crate::manifest::incident::{
-    Action, Claim, Containment, ContractDraft, Incident, IncidentDraft, IncidentReport, Real, Seal, State, Telemetry,
-    TelemetryDraft,
+    Action, Claim, Containment, ContractDraft, Incident, IncidentDraft, IncidentReport, Real, Report, Seal, State,
+    Telemetry, TelemetryDraft,
 };
 use crate::manifest::trace::StageName;
 use crate::name::Name;
@@ -45,7 +45,7 @@ fn checked(document: &Value, seal: Seal) -> Result<Incident, Faults> {
 fn report(incident: &Incident) -> IncidentReport {
     let evidence = &incident.evidence;
     let earliest = earliest(incident).map(|stage| stage.stage);
-    IncidentReport {
+    let report = Report {
         contract_content_id: evidence.contract_content_id.clone(),
         evidence_id: evidence.evidence_id.clone(),
         evidence_content_id: evidence.evidence_content_id.clone(),
@@ -60,7 +60,8 @@ fn report(incident: &Incident) -> IncidentReport {
             None => Action::None,
         },
         root_cause_claim: Claim::None,
-    }
+    };
+    IncidentReport { report, recorded: None }
 }
 
 /// The first stage with a non-finite value.

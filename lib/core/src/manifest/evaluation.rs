@@ -1,0 +1,271 @@
+//! `xt.evaluation-spec/1`: how a trained model is to be measured; `xt.metrics/1`: what an evaluator measured;
+//! `xt.evaluation/1`: that, bound to the model, the data and the run that measured (rows X51–X63).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::field::Range;
+use crate::manifest::candidate::Regime;
+use crate::manifest::decision::Interval;
+use crate::name::Name;
+use crate::number::Finite;
+use crate::relpath::RelativePath;
+use crate::tag;
+
+crate::record! {
+    /// How trained models are to be measured. It is no part of what a candidate is (X58).
+    pub struct Spec as tag::EVALUATION_SPEC {
+        /// What people call it; not part of its fingerprint.
+        name: Name,
+        /// What measures.
+        evaluator: Evaluator,
+        /// What it measures on.
+        data: HeldOut,
+        /// Which parts of the data are measured apart, beside the whole.
+        slices: Slices,
+        /// What is done about examples that the model was trained on.
+        leakage: Leakage,
+        /// Seed of everything drawn, such as the resamples of an interval.
+        seed: u64,
+    }
+}
+
+crate::choice! {
+    /// What measures.
+    pub enum Evaluator {
+        /// Mean negative log-probability of the next token in nats (`loss`), its exponential (`perplexity`), and the share of tokens that get the largest logit (`accuracy`). Each file is cut into windows of the model's context, its last one may be shorter, and each token but the first of a file is predicted once.
+        NextToken "next-token" {
+            /// Windows computed together. It can change the last bits.
+            batch: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Resamples of the bootstrap that gives the intervals. What is drawn are windows.
+            resamples: u64 [Range::from(100.0).to(100_000.0)],
+            /// Level of the intervals.
+            confidence: Finite [Range::above(0.0).below(1.0)],
+        },
+    }
+}
+
+crate::record! {
+    /// Held-out data, named by content.
+    pub struct HeldOut {
+        /// Id of the `xt.dataset/1`.
+        dataset: Digest,
+        /// Which split of it.
+        split: Name,
+    }
+}
+
+crate::words! {
+    /// Which parts of the data are measured apart, beside the whole.
+    pub enum Slices {
+        /// None.
+        None "none",
+        /// Each file; the slice is called by its path.
+        Member "member",
+        /// Each lineage group; the slice is called like it.
+        Group "group",
+    }
+}
+
+crate::record! {
+    /// What is done about examples that the model was trained on. An example is a line, without its line end.
+    pub struct Leakage {
+        /// Shorter lines are no examples: a heading or a blank line stands in many texts.
+        minimum_bytes: u64 [Range::from(1.0).to(1_048_576.0)],
+        /// What is done about a shared one.
+        shared: Shared,
+    }
+}
+
+crate::words! {
+    /// What is done about a shared example or file.
+    pub enum Shared {
+        /// The evaluation is refused.
+        Refuse "refuse",
+        /// It is counted, and the result says so.
+        Disclose "disclose",
+    }
+}
+
+crate::record! {
+    /// The part of a plan that says what is measured, and how.
+    pub struct Evaluating {
+        /// How.
+        spec: Spec,
+        /// Fingerprint of how: results with the same one can be held against each other.
+        fingerprint: Digest,
+        /// What is measured.
+        subject: Subject,
+        /// The files of the split, in order.
+        parts: Vec<Part>,
+        /// What was found of the training data in them.
+        overlap: Overlap,
+    }
+}
+
+crate::record! {
+    /// A trained model, and where it comes from.
+    pub struct Subject {
+        /// Id of the bundle.
+        bundle: Digest,
+        /// Id of the run record of its training.
+        run: Digest,
+        /// Fingerprint of the candidate.
+        candidate: Digest,
+        /// What people call the candidate.
+        name: Name,
+        /// Seed of its training.
+        seed: u64,
+        /// Digest of the trained parameters.
+        weights: Digest,
+    }
+}
+
+crate::record! {
+    /// A file of the held-out split.
+    pub struct Part {
+        /// Its path.
+        path: RelativePath,
+        /// Its tokens.
+        tokens: u64,
+    }
+}
+
+crate::record! {
+    /// What held-out and training data have in common, by digest.
+    pub struct Overlap {
+        /// What the spec says about shared examples.
+        shared: Shared,
+        /// Files of the held-out split.
+        files: u64,
+        /// Those of them whose bytes are a training file's.
+        shared_files: u64,
+        /// Examples of the held-out split: lines of at least the least length.
+        examples: u64,
+        /// Those of them that are a training file's example.
+        shared_examples: u64,
+    }
+}
+
+crate::record! {
+    /// What an evaluator measured, and nothing about who or when: measuring again gives the same bytes.
+    pub struct Metrics as tag::METRICS {
+        /// What measured.
+        evaluator: EvaluatorVersion,
+        /// Every metric, over everything and over each slice.
+        metrics: Vec<Measure>,
+    }
+}
+
+crate::record! {
+    /// What measured.
+    pub struct EvaluatorVersion {
+        /// Its name.
+        name: String,
+        /// Its version; whoever computes differently has another one.
+        version: String,
+        /// What it says about measuring again.
+        determinism: Determinism,
+    }
+}
+
+crate::words! {
+    /// What an evaluator says about measuring again on the same stack (X59).
+    pub enum Determinism {
+        /// The same bits, whatever the seed.
+        Deterministic "deterministic",
+        /// The same bits for the same seed.
+        Seeded "seeded",
+        /// Other values each time.
+        Stochastic "stochastic",
+    }
+}
+
+crate::record! {
+    /// One number that was measured. There is none for an empty set, and none that is not finite.
+    pub struct Measure {
+        /// Its name. It says nothing about which way is better.
+        name: String,
+        /// The slice of the data; `null` for everything.
+        slice: Option<String>,
+        /// The number.
+        value: Finite,
+        /// Samples behind it; for the evaluator `next-token` these are windows.
+        sample_count: u64 [Range::from(1.0)],
+        /// Standard error over the samples; `null` when there is only one.
+        standard_error: Option<Finite> [Range::from(0.0)],
+        /// Lower and upper end of the interval; `null` when there is only one sample.
+        interval: Option<Interval>,
+    }
+}
+
+crate::record! {
+    /// What was measured of a frozen model. It exists only after completion was reported and the exit was clean (X55).
+    pub struct Evaluation as tag::EVALUATION {
+        /// The attempt that measured.
+        attempt: Name,
+        /// Id of its run record.
+        run: Digest,
+        /// Id of its plan.
+        plan: Digest,
+        /// What was measured.
+        subject: Subject,
+        /// Regime of the candidate.
+        regime: Regime,
+        /// What measured.
+        evaluator: EvaluatorVersion,
+        /// Fingerprint of how: results with the same one can be held against each other.
+        fingerprint: Digest,
+        /// Seed of the evaluation.
+        seed: u64,
+        /// Id of the held-out dataset.
+        dataset: Digest,
+        /// Which split of it.
+        split: Name,
+        /// What held-out and training data have in common.
+        overlap: Overlap,
+        /// Level of the intervals; `null` when the evaluator does not say.
+        confidence: Option<Finite> [Range::above(0.0).below(1.0)],
+        /// Every metric, over everything and over each slice.
+        metrics: Vec<Measure>,
+        /// Digest of the `xt.metrics/1` that the evaluator wrote: the same for each evaluation that measured the same.
+        measured: Digest,
+        /// Digest of the evaluator's lines, one for each sample; `null` when it wrote none.
+        samples: Option<Digest>,
+    }
+}
+
+crate::record! {
+    /// One line of the evaluator `next-token` about one window, for comparisons sample by sample.
+    pub struct Window {
+        /// Number of the window, from 0, over all files in order.
+        window: u64,
+        /// The file.
+        path: RelativePath,
+        /// Tokens predicted.
+        tokens: u64,
+        /// Sum of their negative log-probabilities.
+        loss: Finite,
+        /// Tokens among them that got the largest logit.
+        correct: u64,
+    }
+}
+
+impl Evaluator {
+    /// What a result says of it.
+    pub fn version(&self) -> EvaluatorVersion {
+        match self {
+            Self::NextToken { .. } => {
+                EvaluatorVersion { name: self.word().into(), version: "1".into(), determinism: Determinism::Seeded }
+            }
+        }
+    }
+
+    /// Level of the intervals, if it is known.
+    pub const fn confidence(&self) -> Option<Finite> {
+        match self {
+            Self::NextToken { confidence, .. } => Some(*confidence),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Measures a trained model on held-out text: a forward pass over every window, without dropout, gradients or anything
+//! that a training run would notice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use tch::{Reduction, Tensor};
+use xt_core::field::{Field, Manifest};
+use xt_core::manifest::candidate::{Candidate, Decay};
+use xt_core::manifest::dataset::Member;
+use xt_core::manifest::evaluation::{Evaluating, Evaluator, Metrics, Window};
+use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::trace::StageName;
+use xt_core::number::Finite;
+use xt_core::relpath::RelativePath;
+use xt_core::verb::compile::check_plan;
+use xt_core::verb::{evaluate, measure};
+use xt_text::{Corpus, Text};
+use xt_torch::memory::floats;
+
+use crate::fault::TrainError;
+use crate::model::gpt::{Gpt, Sizes};
+use crate::parameters::Parameters;
+use crate::perform::{Ending, Folders};
+use crate::probe::Counts;
+use crate::telemetry::Telemetry;
+use crate::{checkpoint, inputs, regime};
+
+/// The target of a place behind the end of a short window: it is not predicted.
+const NO_TARGET: i64 = -100;
+
+/// Measures by `plan` and writes what came out.
+pub fn evaluate<W: Write>(
+    plan: &Plan,
+    folders: Folders<'_>,
+    telemetry: &mut Telemetry<W>,
+) -> Result<Ending, TrainError> {
+    let differences = regime::environment(&plan.environment, |name| std::env::var(name).ok());
+    if !differences.is_empty() {
+        return Err(TrainError::Pins(differences));
+    }
+    check_plan(plan).map_err(TrainError::Plan)?;
+    let Some(evaluating) = &plan.evaluation else {
+        return Err(TrainError::Model("the plan trains and measures nothing".into()));
+    };
+    let candidate = &plan.candidate;
+    let pins = regime::pin(&candidate.execution)?;
+    let pieces = pieces(plan, evaluating, folders.inputs)?;
+    let sizes = Sizes::of(&candidate.model)?;
+    let mut parameters = Parameters::new(sizes.parameters(), Decay::All)?;
+    checkpoint::load(&mut parameters, &inputs::read(folders.inputs, evaluating.subject.weights)?)?;
+    let model = Gpt::new(sizes, &parameters)?;
+    telemetry.say(&Message::Ready {
+        version: env!("CARGO_PKG_VERSION").into(),
+        samples_per_epoch: pieces.len() as u64,
+        parameters: parameters.layout.parameters(),
+        cpu_capability: pins.cpu_capability,
+        threads: pins.threads,
+    })?;
+    let windows = tch::no_grad(|| windows(&model, sizes, evaluating, &pieces, telemetry))?;
+    let outputs = write(plan, evaluating, &windows, folders.outputs)?;
+    telemetry.say(&Message::Completed { steps: plan.work.steps, outputs })?;
+    Ok(Ending::Completed)
+}
+
+/// One window of a file: up to a context of tokens and the one behind each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece<'a> {
+    member: &'a Member,
+    tokens: Vec<u32>,
+}
+
+/// Every window of every file, in order.
+fn pieces<'a>(plan: &'a Plan, evaluating: &Evaluating, folder: &Path) -> Result<Vec<Piece<'a>>, TrainError> {
+    let Candidate { tokenizer, model, .. } = &plan.candidate;
+    let file = tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()?;
+    let text = Text::load(tokenizer, file.as_deref())?;
+    let context = usize::try_from(model.context()).unwrap_or(usize::MAX);
+    let mut pieces = Vec::new();
+    for (member, part) in evaluate::members(&evaluating.spec, &plan.dataset).into_iter().zip(&evaluating.parts) {
+        // Each file by itself, so that what one slice gives does not hang on the file before it.
+        let mut corpus = Corpus::new(&text, plan.dataset.format, None, model.vocabulary())?;
+        let tokens = corpus.add(member.path.as_str(), &inputs::read(folder, member.digest)?)?;
+        if tokens.len() as u64 != part.tokens {
+            let (expected, found) = (part.tokens, tokens.len() as u64);
+            return Err(TrainError::Work { what: "tokens in a held-out file", expected, found });
+        }
+        pieces.extend(cut(&tokens, context).map(|tokens| Piece { member, tokens: tokens.to_vec() }));
+    }
+    let (expected, found) = (plan.work.samples_per_epoch, pieces.len() as u64);
+    if found == expected { Ok(pieces) } else { Err(TrainError::Work { what: "windows", expected, found }) }
+}
+
+/// Windows that overlap by one token, so that each token but the first is predicted once.
+fn cut(tokens: &[u32], context: usize) -> impl Iterator<Item = &[u32]> {
+    (0..tokens.len().saturating_sub(1))
+        .step_by(context.max(1))
+        .map(move |start| &tokens[start..tokens.len().min(start.saturating_add(context).saturating_add(1))])
+}
+
+/// Runs all windows through the model, batch by batch.
+fn windows<W: Write>(
+    model: &Gpt,
+    sizes: Sizes,
+    evaluating: &Evaluating,
+    pieces: &[Piece<'_>],
+    telemetry: &mut Telemetry<W>,
+) -> Result<Vec<Window>, TrainError> {
+    let Evaluator::NextToken { batch, .. } = &evaluating.spec.evaluator;
+    let size = usize::try_from(*batch).unwrap_or(usize::MAX);
+    let mut windows = Vec::with_capacity(pieces.len());
+    for (number, pieces) in (1..).zip(pieces.chunks(size.max(1))) {
+        let start = Instant::now();
+        for (piece, (loss, correct)) in pieces.iter().zip(of_batch(model, sizes, pieces)?) {
+            let window = windows.len() as u64;
+            let loss = Finite::new(loss).ok_or(TrainError::NoMetric { window, what: "loss" })?;
+            let tokens = piece.tokens.len() as u64 - 1;
+            windows.push(Window { window, path: piece.member.path.clone(), tokens, loss, correct });
+        }
+        let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        telemetry.say(&Message::Measured { batch: number, nanoseconds })?;
+    }
+    Ok(windows)
+}
+
+/// Sum of the losses and number of right answers of each window.
+fn of_batch(model: &Gpt, sizes: Sizes, pieces: &[Piece<'_>]) -> Result<Vec<(f64, u64)>, TrainError> {
+    let width = usize::try_from(sizes.context).unwrap_or(0);
+    let (mut seen, mut due) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let tokens = piece.tokens.iter().copied().map(i64::from);
+        let behind = width + 1 - piece.tokens.len();
+        seen.extend(tokens.clone().take(piece.tokens.len() - 1).chain(std::iter::repeat_n(0, behind)));
+        due.extend(tokens.skip(1).chain(std::iter::repeat_n(NO_TARGET, behind)));
+    }
+    let shape = [i64::try_from(pieces.len()).unwrap_or(0), sizes.context];
+    let mut counts = Counts::default();
+    let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view(shape)?, None, &mut counts)?;
+    if counts.non_finite() > 0 {
+        let tensors = counts.stage(StageName::Forward).tensors.join(", ");
+        return Err(TrainError::Model(format!("it gives values that are not finite on held-out text, in {tensors}")));
+    }
+    let targets = Tensor::f_from_slice(&due)?;
+    let losses = logits.f_cross_entropy_loss::<Tensor>(&targets, None, Reduction::None, NO_TARGET, 0.0)?;
+    let vocabulary = usize::try_from(sizes.vocabulary).unwrap_or(0);
+    let (losses, logits) = (floats(&losses)?, floats(&logits)?);
+    let rows = losses.chunks(width).zip(logits.chunks(width * vocabulary)).zip(due.chunks(width));
+    Ok(rows.map(|((losses, logits), due)| of_window(losses, logits, due, vocabulary)).collect())
+}
+
+fn of_window(losses: &[f32], logits: &[f32], due: &[i64], vocabulary: usize) -> (f64, u64) {
+    let predicted = due.iter().zip(losses).zip(logits.chunks(vocabulary)).filter(|((due, _), _)| **due != NO_TARGET);
+    predicted.fold((0.0, 0), |(sum, correct), ((due, loss), logits)| {
+        (sum + f64::from(*loss), correct + u64::from(usize::try_from(*due) == Ok(likeliest(logits))))
+    })
+}
+
+/// The place of the largest logit; the first one of equals.
+fn likeliest(logits: &[f32]) -> usize {
+    let mut best = 0;
+    for (place, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = place;
+        }
+    }
+    best
+}
+
+/// Works the metrics out of the windows and writes both; gives the paths written.
+fn write(plan: &Plan, evaluating: &Evaluating, windows: &[Window], outputs: &Path) -> Result<Vec<String>, TrainError> {
+    let members = evaluate::members(&evaluating.spec, &plan.dataset).into_iter();
+    let slices: BTreeMap<&RelativePath, Option<String>> =
+        members.map(|member| (&member.path, evaluate::slice_of(&evaluating.spec, member))).collect();
+    let slice_of = |window: &Window| slices.get(&window.path).cloned().flatten();
+    let metrics = Metrics {
+        evaluator: evaluating.spec.evaluator.version(),
+        metrics: measure::measure(&evaluating.spec, windows, slice_of)?,
+    };
+    let lines: String = windows.iter().map(|window| window.write().canonical() + "\n").collect();
+    let files = [(evaluate::METRICS, metrics.encode().canonical() + "\n"), (evaluate::SAMPLES, lines)];
+    for (path, text) in &files {
+        let at = outputs.join(path);
+        let made = at.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&at, text));
+        made.map_err(|source| TrainError::Output { path: (*path).into(), source })?;
+    }
+    Ok(files.iter().map(|(path, _)| (*path).to_string()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_but_the_first_is_predicted_once_and_the_last_window_may_be_short() {
+        let tokens: Vec<u32> = (0..8).collect();
+        let windows: Vec<&[u32]> = cut(&tokens, 3).collect();
+        assert_eq!(windows, [&[0, 1, 2, 3][..], &[3, 4, 5, 6], &[6, 7]]);
+        for (length, context) in [(1, 3), (2, 3), (4, 3), (5, 3), (9, 4), (10, 4)] {
+            let tokens: Vec<u32> = (0..length).collect();
+            let windows: Vec<&[u32]> = cut(&tokens, context).collect();
+            assert_eq!(windows.len() as u64, evaluate::windows(length.into(), context as u64), "{length} {context}");
+            let predicted: Vec<u32> = windows.iter().flat_map(|window| window[1..].to_vec()).collect();
+            assert_eq!(predicted, (1..length).collect::<Vec<u32>>());
+        }
+    }
+
+    #[test]
+    fn the_first_of_equal_logits_is_the_answer_and_padding_does_not_count() {
+        assert_eq!(likeliest(&[0.0, 2.0, -1.0, 2.0]), 1);
+        let logits = [0.0, 1.0, 1.0, 0.0, 9.0, 0.0];
+        assert_eq!(of_window(&[0.5, 0.25, 7.0], &logits, &[1, 1, NO_TARGET], 2), (0.75, 1));
+    }
+}
