@@ -1,22 +1,31 @@
-//! `xt-log`: reads the record.
+//! `xt-log`: the record, for people and programs.
 
-use std::io::stdout;
+use std::io::{IsTerminal as _, stdout};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use xt_cli::{CliError, Common, Error, Manual, Output, Tool};
-use xt_core::fault::Exit;
-use xt_core::field::Manifest as _;
+use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, read_one};
+use xt_core::fault::{Exit, Faults};
+use xt_core::field::{Field as _, Manifest as _, object};
+use xt_core::manifest::action::{Action, ActionKind};
+use xt_core::manifest::decision::Objective;
 use xt_core::manifest::event::Level;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::reconciliation::{Found, Reconciliation};
+use xt_core::manifest::run::Run;
 use xt_core::manifest::status::Status;
 use xt_core::name::Name;
-use xt_record::{Record, RecordError};
+use xt_core::verb::settle::{ActionState, Machine as _};
+use xt_core::verb::story::story;
+use xt_record::{Asked, Record, RecordError};
+use xt_runtime::{Clock, Folder, Runtime, RuntimeError, worker};
 use xt_store::Store;
 
-/// Read the record: events, and where each attempt stands
+/// Read the record, and settle what a crash left open
 #[derive(Parser, Debug)]
 #[command(name = "xt-log", version)]
 struct Log {
@@ -37,30 +46,126 @@ enum Question {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Print where every attempt stands, one xt.status/1 a line, in the order of creation
-    Status,
-    /// Print where one attempt stands, or the attempts of an operation, run, node, experiment, plan or run record
+    /// Print where every attempt stands, in the order of creation: a table on a terminal, one xt.status/1 a line otherwise
+    Status {
+        /// Only what belongs to this experiment, node, run, operation, plan or run record
+        #[arg(value_name = "ID")]
+        id: Option<String>,
+    },
+    /// Print what an id stands for: attempts as xt.status/1, an action as xt.action/1, an experiment as xt.quiescence/1
     Show {
         /// An id that the record knows
         id: String,
     },
+    /// Tell in a paragraph what ran, on what, and how it ended
+    Why {
+        /// A run: its attempt, operation, run, plan or run record
+        run: String,
+    },
+    /// Print what a run reports, line by line as it comes, until it has ended
+    Tail {
+        /// A run: its attempt, operation, run, plan or run record; of several attempts the last
+        run: String,
+        /// Begin after so many lines: those that were read before
+        #[arg(long, value_name = "LINES", default_value_t = 0)]
+        after: u64,
+    },
+    /// Wait until nothing of an experiment runs or is still to be started, and print it as xt.quiescence/1
+    Wait {
+        /// The experiment
+        experiment: String,
+        /// Give up after so many seconds, with exit status 75
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<u64>,
+        #[command(flatten)]
+        starting: Starting,
+    },
+    /// Ask for every live attempt of an experiment to be stopped, and print the xt.action/1
+    Cancel {
+        /// The experiment
+        experiment: String,
+    },
+    /// Create an experiment
+    Experiment {
+        #[command(subcommand)]
+        verb: ExperimentVerb,
+    },
+    /// Settle what a crash left open, and print one xt.reconciliation/1 for each attempt that had not ended
+    Reconcile {
+        /// Only what belongs to this attempt, operation, run, node or experiment
+        #[arg(value_name = "ID")]
+        id: Option<String>,
+        #[command(flatten)]
+        starting: Starting,
+    },
+    /// Make every table again from the events, in a second database, and put right what differs
+    Rebuild {
+        /// Only compare; exit status 1 when something differs
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum ExperimentVerb {
+    /// Create an experiment with an objective; the same again changes nothing
+    New {
+        /// The objective: a file, a digest in the store, or - for standard input
+        #[arg(value_name = "OBJECTIVE")]
+        objective: std::ffi::OsString,
+        /// Its name [default: made from the digest of the objective]
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+struct Starting {
+    /// The worker for runs that no runtime ever got [default: xt-train beside this program or in ../libexec/xt]
+    #[arg(long, value_name = "PATH", env = worker::VARIABLE)]
+    worker: Option<PathBuf>,
 }
 
 impl Tool for Log {
     const MANUAL: Manual = Manual {
-        input: "The record of the store. It is only read; a store on a read-only disk will do.",
+        input: "The record of the store. events, status, show, why and tail only read; a store on a read-only disk will do. \
+                An objective is the object that xt.decision-context/1 has under objective.",
         output: "One JSON document a line. Events are in the order of their sequence numbers, which have no gaps; the time \
                  in them is that of the writer's clock and orders nothing. In a status, `state` is what the record holds \
                  and `observed` what can be seen now: an attempt whose supervisor is gone without having recorded an end \
-                 is lost, one whose supervisor cannot be seen from here is uncertain.",
-        files: &[("record.db", "the record, in the folder of the store")],
+                 is lost, one whose supervisor cannot be seen from here is uncertain. status is a table when standard \
+                 output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
+                 stops reading goes on later with --after and the number of lines read. reconcile exits with 3 when \
+                 something is left to a person; the reason is in the document.",
+        files: &[
+            ("record.db", "the record, in the folder of the store"),
+            ("runs/ATTEMPT/telemetry.jsonl", "what a run reported, in the folder of the store"),
+        ],
         examples: &[
             ("xt-log events --follow", "print what happened and go on with what happens"),
             ("xt-log events --after 40", "print what happened since event 40"),
             ("xt-log status", "print where every attempt stands"),
             ("xt-log show op-1", "print where the attempt of operation op-1 stands"),
+            ("xt-log why att-1", "read what ran, on what, and how it ended"),
+            ("xt-log tail att-1", "watch the steps of a run"),
+            ("xt-log experiment new objective.json --name width", "create an experiment"),
+            ("xt-log wait width", "wait until all its runs have ended, and see what would move it on"),
+            ("xt-log cancel width", "stop every run of it"),
+            ("xt-log reconcile", "settle what a crash left open"),
+            ("xt-log rebuild --check", "prove that the record follows from its events"),
         ],
-        exits: &[Exit::Yes, Exit::Usage, Exit::Refused, Exit::Store, Exit::System, Exit::Bug, Exit::NotNow],
+        exits: &[
+            Exit::Yes,
+            Exit::No,
+            Exit::Usage,
+            Exit::Undecided,
+            Exit::Refused,
+            Exit::Store,
+            Exit::Conflict,
+            Exit::System,
+            Exit::Bug,
+            Exit::NotNow,
+        ],
         see_also: &["xt-run(1)", "xt-store(1)", "xt(7)"],
     };
 
@@ -70,10 +175,26 @@ impl Tool for Log {
 }
 
 fn main() -> ExitCode {
-    xt_cli::main(|log: Log| match &log.question {
-        Question::Events { after, follow } => events(&log.common, *after, *follow),
-        Question::Status => print(&open(&log.common)?.standing()?),
-        Question::Show { id } => show(&open(&log.common)?, id),
+    // reconcile and wait start supervisors, which are this program again.
+    if let Some(code) = xt_runtime::supervise_if_asked() {
+        return code;
+    }
+    xt_cli::main(|log: Log| {
+        let common = &log.common;
+        match &log.question {
+            Question::Events { after, follow } => events(common, *after, *follow),
+            Question::Status { id } => status(&open(common)?, id.as_deref()),
+            Question::Show { id } => show(&open(common)?, id),
+            Question::Why { run } => why(common, run),
+            Question::Tail { run, after } => tail(common, run, *after),
+            Question::Wait { experiment, timeout, starting } => wait(common, experiment, *timeout, starting),
+            Question::Cancel { experiment } => cancel(common, experiment),
+            Question::Experiment { verb: ExperimentVerb::New { objective, name } } => {
+                experiment(common, &Source::from(objective.as_os_str()), name.as_deref())
+            }
+            Question::Reconcile { id, starting } => reconcile(common, id.as_deref(), starting),
+            Question::Rebuild { check } => rebuild(common, *check),
+        }
     })
 }
 
@@ -81,6 +202,24 @@ fn main() -> ExitCode {
 fn open(common: &Common) -> Result<Record, Error> {
     let store = Store::open(&common.store)?;
     Ok(Record::open_read_only(&store.record_path())?)
+}
+
+/// The same, to be written.
+fn open_to_write(common: &Common) -> Result<Record, Error> {
+    Ok(Record::open(&Store::open(&common.store)?.record_path())?)
+}
+
+fn clock(common: &Common) -> Result<Clock, Error> {
+    Ok(common.given_time()?.map_or(Clock::system(), Clock::fixed))
+}
+
+fn runtime(common: &Common) -> Result<Runtime, Error> {
+    Store::open(&common.store)?;
+    Ok(Runtime::new(&common.store, clock(common)?)?)
+}
+
+fn name(text: &str) -> Result<Name, Error> {
+    Ok(Name::new(text).ok_or_else(|| CliError::Usage(format!("{text:?} cannot be an id")))?)
 }
 
 /// So many events are read at once.
@@ -105,39 +244,192 @@ fn events(common: &Common, mut after: u64, follow: bool) -> Result<Exit, Error> 
         if !follow {
             return Ok(Exit::Yes);
         }
-        if reader_left() {
-            let source = std::io::ErrorKind::BrokenPipe.into();
-            return Err(CliError::Write { name: "standard output".into(), source }.into());
-        }
-        std::thread::sleep(PAUSE);
+        pause()?;
     }
 }
 
-/// Whether nobody reads standard output any more: poll(2) gives an error for the write end of such a pipe.
-fn reader_left() -> bool {
+/// Waits a little, unless nobody reads standard output any more: poll(2) gives an error for the write end of such a pipe.
+fn pause() -> Result<(), Error> {
     let stdout = stdout();
     let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
-    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    if poll(&mut watched, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        let source = std::io::ErrorKind::BrokenPipe.into();
+        return Err(CliError::Write { name: "standard output".into(), source }.into());
+    }
+    std::thread::sleep(PAUSE);
+    Ok(())
+}
+
+fn statuses(record: &Record, id: Option<&str>) -> Result<Vec<Status>, Error> {
+    let Some(text) = id else { return Ok(record.standing()?) };
+    let attempts = record.attempts_named(text)?;
+    Ok(attempts.iter().map(|attempt| record.standing_of(&attempt.id)).collect::<Result<_, _>>()?)
+}
+
+fn status(record: &Record, id: Option<&str>) -> Result<Exit, Error> {
+    let found = statuses(record, id)?;
+    if stdout().is_terminal() { table(&found) } else { print(&found) }
 }
 
 fn show(record: &Record, text: &str) -> Result<Exit, Error> {
-    let id = Name::new(text).ok_or_else(|| CliError::Usage(format!("{text:?} cannot be an id")))?;
-    let names = |status: &Status| {
-        let digests = [Some(status.plan), status.run_record];
-        [&status.attempt, &status.operation, &status.run, &status.node, &status.experiment].contains(&&id)
-            || digests.iter().flatten().any(|digest| digest.to_string() == id.as_str())
-    };
-    let found: Vec<Status> = record.standing()?.into_iter().filter(names).collect();
+    let id = name(text)?;
+    if let Some(action) = record.action(&id)? {
+        return print(&[action]);
+    }
+    let found = statuses(record, Some(text))?;
     if found.is_empty() {
+        let operation = record.operation(&id)?.and_then(|operation| operation.action);
+        if let Some(action) = operation.map(|action| record.action(&action)).transpose()?.flatten() {
+            return print(&[action]);
+        }
+        if record.experiment(&id)?.is_some() {
+            return print(&[record.quiescence(&id)?]);
+        }
         return Err(RecordError::Unknown { level: Level::Attempt, name: id }.into());
     }
     print(&found)
 }
 
-fn print(statuses: &[Status]) -> Result<Exit, Error> {
+fn print<M: xt_core::field::Manifest>(documents: &[M]) -> Result<Exit, Error> {
     let mut output = Output::new(None)?;
-    for status in statuses {
-        output.document(&status.encode())?;
+    for document in documents {
+        output.document(&document.encode())?;
     }
     Ok(Exit::Yes)
+}
+
+/// For eyes: one line for each attempt, columns as wide as what is in them.
+fn table(statuses: &[Status]) -> Result<Exit, Error> {
+    let head = ["ATTEMPT", "STATE", "OBSERVED", "EXPERIMENT", "SEED", "OPERATION", "SINCE"].map(String::from);
+    let rows: Vec<[String; 7]> = [head].into_iter().chain(statuses.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let mut output = Output::new(None)?;
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        output.line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(Exit::Yes)
+}
+
+fn row(status: &Status) -> [String; 7] {
+    [
+        status.attempt.to_string(),
+        status.state.to_string(),
+        status.observed.to_string(),
+        status.experiment.to_string(),
+        status.seed.to_string(),
+        status.operation.to_string(),
+        status.last_event_at.to_string(),
+    ]
+}
+
+fn why(common: &Common, text: &str) -> Result<Exit, Error> {
+    let (store, record) = (Store::open(&common.store)?, open(common)?);
+    let found = statuses(&record, Some(text))?;
+    if found.is_empty() {
+        return Err(RecordError::Unknown { level: Level::Attempt, name: name(text)? }.into());
+    }
+    let actions = record.actions()?;
+    let mut output = Output::new(None)?;
+    for status in &found {
+        // The record is told also when the store has lost what it names.
+        let plan: Option<Plan> = store.manifest(status.plan).ok();
+        let run: Option<Run> = status.run_record.and_then(|id| store.manifest(id).ok());
+        output.line(&story(status, plan.as_ref(), run.as_ref(), &actions))?;
+    }
+    Ok(Exit::Yes)
+}
+
+/// Prints whole lines of the telemetry. That the run had ended is looked at first: what it said before is then all there.
+fn tail(common: &Common, text: &str, after: u64) -> Result<Exit, Error> {
+    let unknown = || Ok::<_, Error>(RecordError::Unknown { level: Level::Attempt, name: name(text)? });
+    let attempt = match open(common)?.attempts_named(text)?.pop() {
+        Some(attempt) => attempt.id,
+        None => return Err(unknown()?.into()),
+    };
+    let mut lines = xt_runtime::Telemetry::new(&Folder::of(&common.store, &attempt).telemetry(), after);
+    let mut output = Output::new(None)?;
+    loop {
+        let ended = open(common)?.attempt(&attempt)?.is_some_and(|found| found.state.is_terminal());
+        for line in lines.news()? {
+            output.bytes(&line)?;
+        }
+        if ended {
+            return Ok(Exit::Yes);
+        }
+        pause()?;
+    }
+}
+
+fn wait(common: &Common, experiment: &str, timeout: Option<u64>, starting: &Starting) -> Result<Exit, Error> {
+    let (runtime, experiment) = (runtime(common)?, name(experiment)?);
+    let begun = Instant::now();
+    loop {
+        let found = runtime.quiescence(&experiment)?;
+        if found.quiescent {
+            return print(&[found]);
+        }
+        if timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
+            print(&[found])?;
+            return Ok(Exit::NotNow);
+        }
+        let settled = settle(&runtime, Some(experiment.as_str()), starting)?;
+        if let Some(stuck) = settled.iter().find(|found| found.found == Found::Escalated) {
+            print(std::slice::from_ref(stuck))?;
+            return Ok(Exit::Undecided);
+        }
+        pause()?;
+    }
+}
+
+fn cancel(common: &Common, experiment: &str) -> Result<Exit, Error> {
+    let (runtime, experiment) = (runtime(common)?, name(experiment)?);
+    let action: Option<Action> =
+        match runtime.ask(ActionKind::Cancel, Level::Experiment, &experiment, "xt-log cancel")? {
+            Asked::New(action) | Asked::Open(action) => Some(action),
+            Asked::Ended => open(common)?.actions()?.into_iter().rev().find(|action| action.target == experiment),
+        };
+    print(action.as_slice())?;
+    let superseded = action.is_none_or(|action| action.state == ActionState::Superseded);
+    Ok(if superseded { Exit::No } else { Exit::Yes })
+}
+
+fn experiment(common: &Common, source: &Source, given: Option<&str>) -> Result<Exit, Error> {
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let document = read_one(source, &lookup)?;
+    let mut faults = Faults::new();
+    let objective = Objective::read(&document.value, "", &mut faults);
+    let Some(objective) = objective.filter(|_| faults.is_empty()) else { return Err(faults.into()) };
+    let value = objective.write();
+    let id = match given {
+        Some(text) => name(text)?,
+        None => name(&format!("exp-{}", &value.digest().hex()[..12]))?,
+    };
+    let store = Store::open_or_create(&common.store)?;
+    let record = Record::open(&store.record_path())?;
+    record.new_experiment(&id, &value, clock(common)?.now())?;
+    print(&[record.quiescence(&id)?])
+}
+
+fn settle(runtime: &Runtime, id: Option<&str>, starting: &Starting) -> Result<Vec<Reconciliation>, Error> {
+    let find = || -> Result<PathBuf, RuntimeError> { worker::find(starting.worker.as_deref()) };
+    Ok(runtime.reconcile_all(id, &find)?)
+}
+
+fn reconcile(common: &Common, id: Option<&str>, starting: &Starting) -> Result<Exit, Error> {
+    let found = settle(&runtime(common)?, id, starting)?;
+    print(&found)?;
+    Ok(if found.iter().any(|found| found.found == Found::Escalated) { Exit::Undecided } else { Exit::Yes })
+}
+
+fn rebuild(common: &Common, check: bool) -> Result<Exit, Error> {
+    let found = if check { open(common)?.check()? } else { open_to_write(common)?.rebuild()? };
+    let mut output = Output::new(None)?;
+    let identical = found.differences.is_empty();
+    let differences = found.differences.write();
+    let counts = [("events", found.events.into()), ("rows", found.rows.into())];
+    let [events, rows] = counts;
+    output.document(&object([events, rows, ("identical", identical.into()), ("differences", differences)]))?;
+    Ok(if check && !identical { Exit::No } else { Exit::Yes })
 }

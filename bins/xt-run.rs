@@ -26,6 +26,7 @@ use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::custody::missing;
 use xt_core::verb::doctor::report;
 use xt_core::verb::evaluate;
+use xt_record::Attempt;
 use xt_runtime::{Clock, Followed, Request, Role, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
 use xt_store::Store;
 
@@ -45,12 +46,15 @@ struct XtRun {
     /// Start, print the attempt, and leave it to its supervisor
     #[arg(long, conflicts_with_all = ["attach", "cancel"])]
     detach: bool,
-    /// Follow an attempt that was started before; a signal ends the following, not the run
-    #[arg(long, value_name = "ATTEMPT", value_parser = identifier, conflicts_with_all = ["plans", "operation_id"])]
+    /// Follow a run that was started before; a signal ends the following, not the run
+    #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "operation_id"])]
     attach: Option<Name>,
-    /// Ask for an attempt to be stopped, and wait until it has ended
-    #[arg(long, value_name = "ATTEMPT", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach"])]
+    /// Ask for a run to be stopped, and wait until it has ended
+    #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach"])]
     cancel: Option<Name>,
+    /// Try again what a run that did not succeed tried: a new attempt with an identity and a record of its own
+    #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "attach", "cancel"])]
+    retry: Option<Name>,
     /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
     #[arg(long, value_name = "PATH", env = worker::VARIABLE, global = true)]
     worker: Option<PathBuf>,
@@ -106,8 +110,9 @@ impl Tool for XtRun {
         input: "Plans (xt.plan/1), any number of them one after the other; they run in that order. Every plan is checked \
                 before the first one runs.",
         output: "One run record (xt.run/1) a line for each plan, also when the run failed; for a plan that measures, what \
-                 was measured (xt.evaluation/1), which names the run record, and the run record only when it failed. With --detach, the name of \
-                 the attempt. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
+                 was measured (xt.evaluation/1), which names the run record, and the run record only when it failed. With \
+                 --detach, the name of the attempt. A RUN is named by its attempt, its operation or its run; of several \
+                 attempts the last is meant. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
                  another way. sample writes the text itself. doctor writes a table for people, or with --json one \
                  xt.custody/1 of a run that never was; it exits with 13 when a control that plans require by default is \
                  not what the profile promises.",
@@ -122,6 +127,7 @@ impl Tool for XtRun {
             ("xt-run --detach plan.json", "start, and let it run without this terminal"),
             ("xt-run --attach att-1", "see how it goes"),
             ("xt-run --cancel att-1", "stop it"),
+            ("xt-run --retry att-1", "try it again after it failed, as a new attempt"),
             ("xt-run sample run.json --prompt 'Once'", "let the trained model write"),
             ("xt-run doctor", "see which isolation this host enforces"),
             ("xt-run doctor --profile in-container --json", "the same for a host without namespaces, for programs"),
@@ -151,12 +157,13 @@ fn main() -> ExitCode {
         return code;
     }
     let left = Cell::new(None);
-    let code = xt_cli::main::<XtRun>(|tool| match (&tool.verb, &tool.cancel, &tool.attach) {
-        (Some(Verb::Doctor(asked)), _, _) => doctor(asked),
-        (Some(Verb::Sample(sample)), _, _) => tool.sample(sample),
-        (None, Some(attempt), _) => tool.cancel(attempt, &left),
-        (None, None, Some(attempt)) => tool.attach(attempt, &left),
-        (None, None, None) => tool.run(&left),
+    let code = xt_cli::main::<XtRun>(|tool| match (&tool.verb, &tool.cancel, &tool.attach, &tool.retry) {
+        (Some(Verb::Doctor(asked)), ..) => doctor(asked),
+        (Some(Verb::Sample(sample)), ..) => tool.sample(sample),
+        (None, Some(run), ..) => tool.cancel(run, &left),
+        (None, None, Some(run), _) => tool.attach(run, &left),
+        (None, None, None, Some(run)) => tool.retry(run, &left),
+        (None, None, None, None) => tool.run(&left),
     });
     // 128+n says that a signal ended the waiting and that nothing was settled.
     left.get().and_then(|signal: Signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
@@ -245,10 +252,29 @@ impl XtRun {
         Ok(Store::open(&self.common.store)?.get(digest)?)
     }
 
-    fn attach(&self, attempt: &Name, left: &Left) -> Result<Exit, Error> {
-        let (runtime, signals) = (self.runtime()?, Signals::block()?);
-        let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
-        let Some(followed) = self.follow(&runtime, attempt, &plan, Role::Onlooker, &signals, left)? else {
+    fn retry(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
+        let (runtime, worker) = (self.runtime()?, worker::find(self.worker.as_deref())?);
+        let before = runtime.find(run)?;
+        let attempt = runtime.retry(&before.id, self.operation_id.clone(), &worker)?;
+        if self.detach {
+            let mut results = Results::new(self.output.clone());
+            results.line(attempt.id.to_string())?;
+            return results.finish();
+        }
+        self.to_its_end(&runtime, &attempt, Role::Owner("xt-run"), left)
+    }
+
+    fn attach(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
+        let runtime = self.runtime()?;
+        let attempt = runtime.find(run)?;
+        self.to_its_end(&runtime, &attempt, Role::Onlooker, left)
+    }
+
+    /// Follows an attempt to its end and writes its record.
+    fn to_its_end(&self, runtime: &Runtime, attempt: &Attempt, role: Role<'_>, left: &Left) -> Result<Exit, Error> {
+        let signals = Signals::block()?;
+        let plan = Store::open(&self.common.store)?.manifest(attempt.plan)?;
+        let Some(followed) = self.follow(runtime, &attempt.id, &plan, role, &signals, left)? else {
             return Ok(Exit::Workload);
         };
         let mut results = Results::new(self.output.clone());
@@ -256,11 +282,12 @@ impl XtRun {
         results.finish()
     }
 
-    fn cancel(&self, attempt: &Name, left: &Left) -> Result<Exit, Error> {
+    fn cancel(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
         let (runtime, signals) = (self.runtime()?, Signals::block()?);
-        runtime.cancel(attempt, "xt-run --cancel")?;
-        let plan = Store::open(&self.common.store)?.manifest(runtime.attempt(attempt)?.plan)?;
-        let Some(followed) = self.follow(&runtime, attempt, &plan, Role::Onlooker, &signals, left)? else {
+        let attempt = runtime.find(run)?;
+        runtime.cancel(&attempt.id, "xt-run --cancel")?;
+        let plan = Store::open(&self.common.store)?.manifest(attempt.plan)?;
+        let Some(followed) = self.follow(&runtime, &attempt.id, &plan, Role::Onlooker, &signals, left)? else {
             return Ok(Exit::Workload);
         };
         let mut output = Output::new(self.output.as_deref())?;

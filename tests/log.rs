@@ -44,6 +44,7 @@ impl Bench {
             plan: Digest::of(format!("plan {seed}").as_bytes()),
             request: Digest::of(format!("request {seed}").as_bytes()),
             operation: None,
+            subject: None,
             now: at(0),
         };
         self.record.submit(&submission).unwrap().attempt()

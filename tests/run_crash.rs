@@ -134,11 +134,13 @@ fn xt_run_killed_at_any_moment_and_asked_again_gives_one_workload() {
     assert!(recorded_early > 0, "the control: some were killed after the intent was recorded");
 }
 
-/// An attempt that was recorded and then claimed by `process`.
+/// An attempt that was recorded and claimed by `process`, which may have started a worker.
 fn claimed_by(bench: &Bench, process: &Process) -> Name {
     let attempt = bench.intend(&bench.plan("", 3), "op-a");
     let now = xt_core::instant::Instant::from_unix(1).unwrap();
     bench.record().claim(&attempt.id, process, now).unwrap();
+    std::fs::create_dir_all(bench.run_folder(&attempt.id)).unwrap();
+    std::fs::write(bench.run_folder(&attempt.id).join("launching"), "").unwrap();
     attempt.id
 }
 

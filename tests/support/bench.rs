@@ -140,6 +140,7 @@ impl Bench {
             plan: self.store().put_manifest(plan).unwrap(),
             request: plan.request,
             operation: Some(Name::new(operation).unwrap()),
+            subject: None,
             now: xt_core::instant::Instant::from_unix(1).unwrap(),
         };
         self.record().submit(&submission).unwrap().attempt()

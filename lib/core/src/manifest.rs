@@ -1,5 +1,6 @@
 //! The documents, one file each.
 
+pub mod action;
 pub mod bundle;
 pub mod candidate;
 pub mod custody;
@@ -11,6 +12,8 @@ pub mod incident;
 pub mod intent;
 pub mod job;
 pub mod plan;
+pub mod quiescence;
+pub mod reconciliation;
 pub mod refusal;
 pub mod replay;
 pub mod run;
@@ -34,6 +37,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         (M::TAG, schema)
     }
     BTreeMap::from([
+        entry::<action::Action>(),
         entry::<bundle::Bundle>(),
         entry::<bundle::Verification>(),
         entry::<candidate::Candidate>(),
@@ -49,6 +53,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<incident::IncidentReport>(),
         entry::<intent::Intent>(),
         entry::<plan::Plan>(),
+        entry::<quiescence::Quiescence>(),
+        entry::<reconciliation::Reconciliation>(),
         entry::<refusal::Refusal>(),
         entry::<replay::Replay>(),
         entry::<run::Run>(),

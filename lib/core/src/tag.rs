@@ -33,6 +33,12 @@ tags! {
     EVENT = "xt.event/1";
     /// What the record says of an attempt, and what can be seen of it now.
     STATUS = "xt.status/1";
+    /// Something a person asked for, such as a cancel, and what came of it.
+    ACTION = "xt.action/1";
+    /// What was found about an attempt whose end the record does not know, and what was done about it.
+    RECONCILIATION = "xt.reconciliation/1";
+    /// An experiment in which nothing moves any more, and what would move it on.
+    QUIESCENCE = "xt.quiescence/1";
     /// Every reason why an input was refused.
     REFUSAL = "xt.refusal/1";
     /// A contract and the evidence of one step's stages.

@@ -13,6 +13,8 @@ pub mod evaluate;
 pub mod explain;
 pub mod incident;
 pub mod measure;
+pub mod quiesce;
 pub mod settle;
+pub mod story;
 pub mod triage;
 pub mod weights;

@@ -36,6 +36,16 @@ pub enum RecordError {
         /// The newest format that this version knows.
         supported: u32,
     },
+    /// The file has the format of an older version, and was opened for reading only.
+    #[error("{path} has the older format {found}; reading it needs format {supported}")]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format of this version.
+        supported: u32,
+    },
     /// Another process held the lock for longer than this one waits.
     #[error("the record is locked by another process")]
     Locked,
@@ -51,6 +61,42 @@ pub enum RecordError {
         recorded: Digest,
         /// Request digest asked for now.
         asked: Digest,
+    },
+    /// The operation id stands for the same request under another experiment.
+    #[error("operation {operation} belongs to experiment {recorded}, not {asked}")]
+    Elsewhere {
+        /// The operation id.
+        operation: Name,
+        /// The experiment in the record.
+        recorded: Name,
+        /// The experiment named now.
+        asked: Name,
+    },
+    /// What new work was asked for is being cancelled.
+    #[error("{level} {subject} is being cancelled by action {action} and takes no new work")]
+    Closing {
+        /// What kind of thing.
+        level: Level,
+        /// Which.
+        subject: Name,
+        /// The action.
+        action: Name,
+    },
+    /// An attempt cannot be retried.
+    #[error("{attempt} cannot be retried: {}", reasons.join("; "))]
+    NoRetry {
+        /// The attempt.
+        attempt: Name,
+        /// Every reason.
+        reasons: Vec<String>,
+    },
+    /// An experiment of this name has another objective.
+    #[error("experiment {experiment} has another objective: {recorded}")]
+    Objective {
+        /// The experiment.
+        experiment: Name,
+        /// Its objective, or that it has none.
+        recorded: String,
     },
     /// Another supervisor has the attempt.
     #[error("attempt {attempt} belongs to {owner}")]
@@ -144,9 +190,13 @@ impl Failure for RecordError {
     fn exit(&self) -> Exit {
         match self {
             Self::Absent { .. } | Self::Damaged { .. } => Exit::Store,
-            Self::Foreign { .. } | Self::Newer { .. } | Self::Unknown { .. } => Exit::Refused,
+            Self::Foreign { .. } | Self::Newer { .. } | Self::Older { .. } | Self::Unknown { .. } => Exit::Refused,
             Self::Locked => Exit::NotNow,
             Self::Conflict { .. }
+            | Self::Elsewhere { .. }
+            | Self::Closing { .. }
+            | Self::NoRetry { .. }
+            | Self::Objective { .. }
             | Self::Claimed { .. }
             | Self::Settled { .. }
             | Self::Illegal { .. }
@@ -161,9 +211,14 @@ impl Failure for RecordError {
             Self::Absent { .. } => "record.absent",
             Self::Foreign { .. } => "record.foreign",
             Self::Newer { .. } => "record.newer",
+            Self::Older { .. } => "record.older",
             Self::Locked => "record.locked",
             Self::ReadOnly => "record.read-only",
             Self::Conflict { .. } => "operation.conflict",
+            Self::Elsewhere { .. } => "operation.elsewhere",
+            Self::Closing { .. } => "record.closing",
+            Self::NoRetry { .. } => "attempt.no-retry",
+            Self::Objective { .. } => "experiment.objective",
             Self::Claimed { .. } => "attempt.claimed",
             Self::Settled { .. } => "attempt.settled",
             Self::NoEnd { .. } => "attempt.no-end",
@@ -180,8 +235,11 @@ impl Failure for RecordError {
         let hint = match self {
             Self::Absent { .. } => "name the store with --store or XT_STORE; `xt-run` creates its record",
             Self::Newer { .. } => "use the version that wrote it, or another store",
+            Self::Older { .. } => "`xt-log rebuild` takes it to the new format; nothing is lost",
             Self::Locked => "try again; another process is writing",
             Self::Conflict { .. } => "use a new operation id for a new request",
+            Self::Elsewhere { .. } => "use a new operation id to run the same request under another experiment",
+            Self::Objective { .. } => "give the new objective a new name",
             Self::Unknown { .. } => "`xt-log status` lists what there is",
             _ => return Vec::new(),
         };

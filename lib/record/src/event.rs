@@ -1,4 +1,4 @@
-//! The event log: one entry for each change, in the same commit as the change.
+//! The event log: one entry for each change, in the same commit as the change, which follows from it.
 
 use rusqlite::{Connection, Row, Transaction, params};
 use xt_core::canonical::{Value, parse};
@@ -8,20 +8,25 @@ use xt_core::name::Name;
 
 use crate::error::RecordError;
 use crate::query::{damaged, name, optional_name};
-use crate::{Record, query};
+use crate::{Record, fold, query};
 
 /// What goes into an entry besides place and time.
 pub struct Entry<'a> {
     pub level: Level,
     pub subject: &'a Name,
-    pub before: Option<&'static str>,
-    pub after: &'static str,
+    /// State before; `None` when the subject is new.
+    pub before: Option<&'a str>,
+    /// State after; `None` when it stays.
+    pub after: Option<&'a str>,
+    /// What happened; the state after, where there is one.
+    pub word: &'a str,
     pub payload: &'a Value,
 }
 
-/// Appends an entry. The caller's transaction holds the write lock, so the numbers have no gaps.
+/// Appends an entry and makes the change it tells of. The caller's transaction holds the write lock, so the numbers have
+/// no gaps.
 pub fn append(transaction: &Transaction<'_>, now: Instant, entry: &Entry<'_>) -> Result<(), RecordError> {
-    let kind = format!("{}.{}", entry.level, entry.after);
+    let kind = format!("{}.{}", entry.level, entry.word);
     transaction
         .prepare_cached(
             "INSERT INTO event (sequence, at, level, subject, kind, before, after, payload)
@@ -36,7 +41,7 @@ pub fn append(transaction: &Transaction<'_>, now: Instant, entry: &Entry<'_>) ->
             entry.after,
             entry.payload.canonical()
         ])?;
-    Ok(())
+    fold::apply(transaction, entry)
 }
 
 impl Record {
@@ -60,6 +65,28 @@ impl Record {
         }
         Ok(events)
     }
+}
+
+/// Every event, in order.
+pub fn all(connection: &Connection) -> Result<Vec<Event>, RecordError> {
+    let mut statement = connection
+        .prepare("SELECT sequence, at, level, subject, kind, before, after, payload FROM event ORDER BY sequence")?;
+    let mut rows = statement.query([])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(read(row)?);
+    }
+    Ok(events)
+}
+
+/// The first event about a subject.
+pub fn first(connection: &Connection, level: Level, subject: &Name) -> Result<Option<Event>, RecordError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT sequence, at, level, subject, kind, before, after, payload
+         FROM event WHERE level = ?1 AND subject = ?2 ORDER BY sequence LIMIT 1",
+    )?;
+    let mut rows = statement.query([level.word(), subject.as_str()])?;
+    rows.next()?.map(read).transpose()
 }
 
 /// The last event about a subject.

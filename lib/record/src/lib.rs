@@ -2,14 +2,19 @@
 //!
 //! The record is the truth (X08–X11): nothing important lives in memory only. Each change of a state and its event
 //! commit together or not at all; the intent of an operation is committed before a runtime is asked for anything.
+//! The log of events is the whole truth: every other table follows from it and can be made again from it.
 //! Times are inputs. Any number of processes may write at once; they take turns.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod action;
 mod error;
 mod event;
+mod experiment;
+mod fold;
 mod operation;
 mod process;
 mod query;
+mod quiescence;
 mod schema;
 mod standing;
 mod state;
@@ -19,7 +24,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+pub use action::{Asked, Wish};
 pub use error::RecordError;
+pub use fold::Rebuilt;
 pub use operation::{Operation, Submission, Submitted};
 pub use process::Process;
 pub use query::{Attempt, ExperimentRow, NodeRow, Overview, RunRow};
@@ -46,7 +53,10 @@ impl Record {
         }
         let record = Self { connection: schema::connect(path)? };
         record.wait_at_most(PATIENCE)?;
-        record.checked(path)
+        if record.format(path)? < FORMAT {
+            schema::migrate(&record.connection)?;
+        }
+        Ok(record)
     }
 
     /// Opens the record at `path` for reading; works on a read-only disk too. Every method that writes will fail.
@@ -55,7 +65,10 @@ impl Record {
             return Err(RecordError::Absent { path: path.into() });
         }
         let record = Self { connection: schema::connect_read_only(path, PATIENCE)? };
-        record.checked(path)
+        match record.format(path)? {
+            FORMAT => Ok(record),
+            found => Err(RecordError::Older { path: path.into(), found, supported: FORMAT }),
+        }
     }
 
     /// Sets how long to wait for other processes before [`RecordError::Locked`]; 10 seconds unless set.
@@ -64,10 +77,9 @@ impl Record {
     }
 
     /// A newer version may have its mark in the write-ahead log still, where the file's head does not show it.
-    fn checked(self, path: &Path) -> Result<Self, RecordError> {
+    fn format(&self, path: &Path) -> Result<u32, RecordError> {
         let found: u32 = self.connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        schema::supported(path, found)?;
-        Ok(self)
+        schema::supported(path, found)
     }
 
     /// Runs `work` in one transaction that holds the write lock from its start, so that what it reads stays true.

@@ -3,16 +3,21 @@
 use rusqlite::{Connection, Row, Transaction, params};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
-use xt_core::field::object;
+use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
+use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
-use xt_core::verb::settle::{AttemptState, ExperimentState, Machine, NodeState, OperationState, RunState};
+use xt_core::verb::settle::{
+    AttemptState, EvaluationAttemptState, EvaluationRunState, ExperimentState, Machine, NodeState, OperationState,
+    RunState,
+};
 
-use crate::Record;
 use crate::error::RecordError;
 use crate::query::{self, Attempt, NodeRow, RunRow};
+use crate::schema::Table;
 use crate::state::{advance, created};
+use crate::{Record, action};
 
 /// A workload that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +34,8 @@ pub struct Submission {
     pub request: Digest,
     /// The operation id; `None` mints one.
     pub operation: Option<Name>,
+    /// What is evaluated, such as a bundle, when this is an evaluation of the candidate; `None` trains it.
+    pub subject: Option<Digest>,
     /// The time.
     pub now: Instant,
 }
@@ -62,6 +69,8 @@ pub struct Operation {
     pub request: Digest,
     /// The attempt it is about.
     pub attempt: Name,
+    /// The action that it carries out; `None` for a submission.
+    pub action: Option<Name>,
     /// Its state.
     pub state: OperationState,
     /// What came of it: the state in which the attempt ended.
@@ -77,12 +86,39 @@ impl Record {
             if let Some(id) = &submission.operation
                 && let Some(known) = operation(transaction, id)?
             {
-                return existing(transaction, known, submission.request);
+                return existing(transaction, known, submission);
             }
             let experiment = experiment(transaction, submission)?;
             let node = node(transaction, &experiment, submission)?;
             let run = run(transaction, &node, submission)?;
-            intend(transaction, &run, submission).map(Submitted::New)
+            intend(transaction, &run, None, submission).map(Submitted::New)
+        })
+    }
+
+    /// Records the wish for another attempt at what `of` was an attempt at: the same plan and request under the same
+    /// experiment, with an identity of its own (L72). Refused while an attempt at it is alive, and when one succeeded.
+    pub fn retry(&self, of: &Name, operation: Option<Name>, now: Instant) -> Result<Attempt, RecordError> {
+        self.write(|transaction| {
+            let unknown = || RecordError::Unknown { level: Level::Attempt, name: of.clone() };
+            let found = query::attempt(transaction, of)?.ok_or_else(unknown)?;
+            let reasons = against(&found, &query::attempts_at(transaction, &found)?);
+            if !reasons.is_empty() {
+                return Err(RecordError::NoRetry { attempt: of.clone(), reasons });
+            }
+            let submission = Submission {
+                experiment: found.experiment.clone(),
+                fingerprint: found.fingerprint,
+                seed: found.seed,
+                plan: found.plan,
+                request: found.request,
+                operation,
+                subject: query::run(transaction, &found.run)?.and_then(|run| run.subject),
+                now,
+            };
+            let experiment = experiment(transaction, &submission)?;
+            let node = node(transaction, &experiment, &submission)?;
+            let run = run(transaction, &node, &submission)?;
+            intend(transaction, &run, Some(of), &submission)
         })
     }
 
@@ -103,25 +139,54 @@ fn read(row: &Row<'_>) -> Result<Operation, RecordError> {
         kind: query::name(row, "kind")?,
         request: query::digest(row, "request")?,
         attempt: query::name(row, "attempt")?,
+        action: query::optional_name(row, "action")?,
         state: query::word(row, "state", OperationState::parse)?,
         outcome: outcome.and_then(|word| AttemptState::parse(word.as_str())),
     })
 }
 
-fn existing(transaction: &Transaction<'_>, known: Operation, asked: Digest) -> Result<Submitted, RecordError> {
+/// What speaks against trying again what `of` tried, and `all` with it.
+fn against(of: &Attempt, all: &[Attempt]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for attempt in all {
+        let which =
+            if attempt.id == of.id { "it".to_string() } else { format!("{}, which asked for the same,", attempt.id) };
+        if attempt.state == AttemptState::Succeeded {
+            reasons.push(format!("{which} succeeded"));
+        } else if !attempt.state.is_terminal() {
+            reasons.push(format!("{which} is {}", attempt.state));
+        }
+    }
+    reasons
+}
+
+/// The attempt of a known operation, if it was asked for the same, under the same experiment.
+fn existing(
+    transaction: &Transaction<'_>,
+    known: Operation,
+    submission: &Submission,
+) -> Result<Submitted, RecordError> {
+    let asked = submission.request;
     if known.request != asked {
         return Err(RecordError::Conflict { operation: known.id, recorded: known.request, asked });
     }
-    let attempt = query::attempt(transaction, &known.attempt)?;
-    attempt.map(Submitted::Existing).ok_or(RecordError::Unknown { level: Level::Attempt, name: known.attempt })
+    let unknown = || RecordError::Unknown { level: Level::Attempt, name: known.attempt.clone() };
+    let attempt = query::attempt(transaction, &known.attempt)?.ok_or_else(unknown)?;
+    if attempt.experiment != submission.experiment {
+        let (recorded, asked) = (attempt.experiment, submission.experiment.clone());
+        return Err(RecordError::Elsewhere { operation: known.id, recorded, asked });
+    }
+    Ok(Submitted::Existing(attempt))
 }
 
 fn experiment(transaction: &Transaction<'_>, submission: &Submission) -> Result<Name, RecordError> {
     let id = &submission.experiment;
     if let Some(known) = query::experiment(transaction, id)? {
         open(id, known.state)?;
+        if let Some(action) = action::open(transaction, ActionKind::Cancel, id)? {
+            return Err(RecordError::Closing { level: Level::Experiment, subject: id.clone(), action });
+        }
     } else {
-        insert(transaction, ExperimentState::INITIAL, id, &[])?;
         created::<ExperimentState>(transaction, id, submission.now, &object([]))?;
     }
     Ok(id.clone())
@@ -136,7 +201,6 @@ fn node(transaction: &Transaction<'_>, experiment: &Name, submission: &Submissio
     }
     let id = number_name("node", Some(&submission.fingerprint), next(transaction, Level::Node)?);
     let members = [("experiment", experiment.as_str()), ("fingerprint", fingerprint.as_str())];
-    insert(transaction, NodeState::INITIAL, &id, &members)?;
     created::<NodeState>(transaction, &id, submission.now, &payload(&members))?;
     let plan = payload(&[("plan", &submission.plan.to_string())]);
     for (from, to) in [(NodeState::Created, NodeState::Planned), (NodeState::Planned, NodeState::Ready)] {
@@ -157,43 +221,71 @@ fn find_node(
 
 /// The run of the seed that has not ended, or a new one: what has ended stays as it ended.
 fn run(transaction: &Transaction<'_>, node: &Name, submission: &Submission) -> Result<Name, RecordError> {
-    let seed = submission.seed.to_string();
-    if let Some(known) = last_run(transaction, node, &seed)?.filter(|run| !run.state.is_terminal()) {
-        return Ok(known.id);
+    let level = if submission.subject.is_some() { Level::EvaluationRun } else { Level::Run };
+    let same = |run: &RunRow| {
+        run.seed == submission.seed
+            && run.level == level
+            && run.subject == submission.subject
+            && (level == Level::Run || run.evaluation == Some(submission.request))
+    };
+    let runs = query::runs_of_node(transaction, node)?;
+    if let Some(known) = runs.iter().rev().find(|run| same(run)).filter(|run| !run.state.is_terminal()) {
+        return Ok(known.id.clone());
     }
-    let id = number_name("run", Some(&submission.fingerprint), next(transaction, Level::Run)?);
-    insert(transaction, RunState::INITIAL, &id, &[("node", node.as_str()), ("seed", &seed)])?;
-    let created_with = object([("node", node.as_str().into()), ("seed", submission.seed.into())]);
-    created::<RunState>(transaction, &id, submission.now, &created_with)?;
+    let head = if level == Level::Run { "run" } else { "eval" };
+    let id = number_name(head, Some(&submission.fingerprint), next(transaction, level)?);
+    let mut payload = object([("node", node.as_str().into()), ("seed", submission.seed.into())]);
+    if let (Some(subject), Value::Object(members)) = (submission.subject, &mut payload) {
+        members.insert("subject".into(), subject.write());
+        members.insert("evaluation".into(), submission.request.write());
+        members.insert("cycle".into(), cycle(transaction, node, &runs)?.into());
+    }
+    if level == Level::Run {
+        created::<RunState>(transaction, &id, submission.now, &payload)?;
+    } else {
+        created::<EvaluationRunState>(transaction, &id, submission.now, &payload)?;
+    }
     Ok(id)
 }
 
-fn last_run(transaction: &Transaction<'_>, node: &Name, seed: &str) -> Result<Option<RunRow>, RecordError> {
-    let sql = "SELECT * FROM run WHERE node = ?1 AND seed = ?2 ORDER BY number DESC LIMIT 1";
-    let mut statement = transaction.prepare_cached(sql)?;
-    let mut rows = statement.query([node.as_str(), seed])?;
-    rows.next()?.map(query::read_run).transpose()
+/// The evaluation cycle that a new evaluation of `node` belongs to: the one that is open, or the next (X52).
+fn cycle(transaction: &Transaction<'_>, node: &Name, runs: &[RunRow]) -> Result<u64, RecordError> {
+    let last = runs.iter().filter_map(|run| run.cycle).max().unwrap_or(0);
+    let evaluating = query::node(transaction, node)?.is_some_and(|node| node.state == NodeState::Evaluating);
+    let asked_for = runs.iter().any(|run| run.cycle == Some(last) && run.state == RunState::Created);
+    Ok(if last > 0 && (evaluating || asked_for) { last } else { last + 1 })
 }
 
 /// Writes the operation and the attempt it asks for.
-fn intend(transaction: &Transaction<'_>, run: &Name, submission: &Submission) -> Result<Attempt, RecordError> {
-    let id = number_name("att", Some(&submission.plan), next(transaction, Level::Attempt)?);
+fn intend(
+    transaction: &Transaction<'_>,
+    run: &Name,
+    retry_of: Option<&Name>,
+    submission: &Submission,
+) -> Result<Attempt, RecordError> {
+    let evaluates = submission.subject.is_some();
+    let level = if evaluates { Level::EvaluationAttempt } else { Level::Attempt };
+    let id = number_name("att", Some(&submission.plan), next(transaction, level)?);
     let operation = match &submission.operation {
         Some(given) => given.clone(),
         None => mint(transaction)?,
     };
     let (plan, request) = (submission.plan.to_string(), submission.request.to_string());
     let asked = [("kind", SUBMIT), ("request", request.as_str()), ("attempt", id.as_str())];
-    insert(transaction, OperationState::INITIAL, &operation, &asked)?;
     created::<OperationState>(transaction, &operation, submission.now, &payload(&asked))?;
-    let members = [("run", run.as_str()), ("operation", operation.as_str()), ("plan", &plan), ("request", &request)];
-    insert(transaction, AttemptState::INITIAL, &id, &members)?;
-    created::<AttemptState>(transaction, &id, submission.now, &payload(&members))?;
+    let mut members =
+        vec![("run", run.as_str()), ("operation", operation.as_str()), ("plan", &plan), ("request", &request)];
+    members.extend(retry_of.map(|of| ("retry_of", of.as_str())));
+    if evaluates {
+        created::<EvaluationAttemptState>(transaction, &id, submission.now, &payload(&members))?;
+    } else {
+        created::<AttemptState>(transaction, &id, submission.now, &payload(&members))?;
+    }
     query::attempt(transaction, &id)?.ok_or(RecordError::Unknown { level: Level::Attempt, name: id })
 }
 
 /// An operation id that nobody has used.
-fn mint(transaction: &Transaction<'_>) -> Result<Name, RecordError> {
+pub fn mint(transaction: &Transaction<'_>) -> Result<Name, RecordError> {
     let mut number = next(transaction, Level::Operation)?;
     loop {
         let id = number_name("op", None, number);
@@ -209,7 +301,7 @@ pub fn sent(transaction: &Transaction<'_>, id: &Name, now: Instant, because: &Va
     advance(transaction, id, OperationState::Intended, OperationState::Sent, now, because)
 }
 
-/// Closes an operation with the end of its attempt. An end that nobody saw leaves it open, as uncertain.
+/// Closes a submission with the end of its attempt. An end that nobody saw leaves it open, as uncertain.
 pub fn close(
     transaction: &Transaction<'_>,
     id: &Name,
@@ -225,7 +317,6 @@ pub fn close(
         (AttemptState::NotStarted, _) => OperationState::Failed,
         _ => OperationState::Done,
     };
-    transaction.execute("UPDATE operation SET outcome = ?2 WHERE id = ?1", [id.as_str(), end.word()])?;
     let mut payload = because.clone();
     if let Value::Object(members) = &mut payload {
         members.insert("outcome".into(), end.word().into());
@@ -241,34 +332,18 @@ fn open<S: Machine>(subject: &Name, state: S) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// Writes a row with its initial state. Columns are names in this file, never input.
-fn insert<S: Machine>(
-    transaction: &Transaction<'_>,
-    state: S,
-    id: &Name,
-    members: &[(&str, &str)],
-) -> Result<(), RecordError> {
-    let columns: Vec<&str> = ["id", "state"].into_iter().chain(members.iter().map(|(column, _)| *column)).collect();
-    let places = vec!["?"; columns.len()].join(", ");
-    let sql = format!("INSERT INTO {} ({}) VALUES ({places})", S::LEVEL, columns.join(", "));
-    let head = [id.as_str(), state.name()];
-    let values = head.into_iter().chain(members.iter().map(|(_, value)| *value));
-    transaction.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(values))?;
-    Ok(())
-}
-
 fn payload(members: &[(&str, &str)]) -> Value {
     Value::Object(members.iter().map(|(key, value)| ((*key).to_string(), (*value).into())).collect())
 }
 
 /// The next number at this level; rows are never deleted, so no number comes twice.
-fn next(transaction: &Transaction<'_>, level: Level) -> Result<i64, RecordError> {
-    let sql = format!("SELECT coalesce(max(number), 0) + 1 FROM {level}");
+pub fn next(transaction: &Transaction<'_>, level: Level) -> Result<i64, RecordError> {
+    let sql = format!("SELECT coalesce(max(number), 0) + 1 FROM {}", Table::of(level).name);
     Ok(transaction.prepare_cached(&sql)?.query_row(params![], |row| row.get(0))?)
 }
 
 /// Such as `att-0123456789ab-7`: what it is, the first 12 digits of a digest, and its number in the record.
-fn number_name(head: &str, digest: Option<&Digest>, number: i64) -> Name {
+pub fn number_name(head: &str, digest: Option<&Digest>, number: i64) -> Name {
     let middle = digest.map_or_else(String::new, |digest| format!("{}-", &digest.hex()[..12]));
     let text = format!("{head}-{middle}{number}");
     Name::new(&text).unwrap_or_else(|| unreachable!("letters, digits and hyphens, fewer than 128"))

@@ -6,6 +6,9 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use xt_core::canonical::parse;
+use xt_core::fault::Faults;
+use xt_core::field::Field as _;
 use xt_core::manifest::status::{Liveness, Supervisor};
 
 /// One process of one boot of one machine (X88).
@@ -55,6 +58,14 @@ impl Process {
     fn exists(&self) -> Result<(), Errno> {
         let pid = i32::try_from(self.pid).ok().filter(|pid| *pid > 0).ok_or(Errno::ESRCH)?;
         kill(Pid::from_raw(pid), None)
+    }
+
+    /// As it stands in the record.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut faults = Faults::new();
+        let found = Supervisor::read(&parse(text.as_bytes()).ok()?, "", &mut faults)?;
+        let pid = u32::try_from(found.pid).ok()?;
+        Some(Self { pid, start_time: found.start_time, boot_id: found.boot_id, namespace: found.namespace })
     }
 
     /// As it stands in documents and in an event's payload.

@@ -1,7 +1,8 @@
 //! Reading the record: what there is and in which state.
 
-use rusqlite::{Connection, OptionalExtension as _, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row, params_from_iter};
 use xt_core::digest::Digest;
+use xt_core::manifest::event::Level;
 use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, RunState};
 
@@ -16,6 +17,8 @@ pub struct ExperimentRow {
     pub id: Name,
     /// Its state.
     pub state: ExperimentState,
+    /// What it is after, as canonical JSON; `None` when nobody said.
+    pub objective: Option<String>,
 }
 
 /// A node: one candidate within an experiment.
@@ -31,17 +34,26 @@ pub struct NodeRow {
     pub state: NodeState,
 }
 
-/// A run: one candidate with one seed. After it has ended, the same seed asked for again is another run.
+/// A run: one candidate with one seed, or one evaluation of it. After it has ended, the same asked for again is another
+/// run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRow {
     /// Its id.
     pub id: Name,
+    /// `run` or `evaluation-run`.
+    pub level: Level,
     /// Its node.
     pub node: Name,
     /// Its seed.
     pub seed: u64,
-    /// Its state.
+    /// Its state; an evaluation run has the same states.
     pub state: RunState,
+    /// What an evaluation run evaluates.
+    pub subject: Option<Digest>,
+    /// How: the request digest of its plan.
+    pub evaluation: Option<Digest>,
+    /// Its evaluation cycle, from 1.
+    pub cycle: Option<u64>,
 }
 
 /// An attempt: one workload in a runtime.
@@ -49,6 +61,8 @@ pub struct RunRow {
 pub struct Attempt {
     /// Its id, never used twice. It is also the name of its folder in `runs/`.
     pub id: Name,
+    /// `attempt` or `evaluation-attempt`.
+    pub level: Level,
     /// The operation that asked for it.
     pub operation: Name,
     /// Its experiment.
@@ -65,8 +79,10 @@ pub struct Attempt {
     pub plan: Digest,
     /// Request digest of the plan.
     pub request: Digest,
-    /// Its state.
+    /// Its state; those of an evaluation attempt are among these.
     pub state: AttemptState,
+    /// The attempt that this one is a retry of.
+    pub retry_of: Option<Name>,
     /// Its supervisor; `None` before one has claimed it.
     pub process: Option<Process>,
     /// Id of its run record; `None` before it has ended, or when it ended without one.
@@ -100,17 +116,37 @@ impl Record {
 
     /// Every attempt, in the order of creation.
     pub fn attempts(&self) -> Result<Vec<Attempt>, RecordError> {
-        all(&self.connection, &format!("{ATTEMPTS} ORDER BY attempt.number"), read_attempt)
+        all(&self.connection, &format!("{ATTEMPTS} ORDER BY attempt.number"), &[], read_attempt)
+    }
+
+    /// The attempts that a person can mean by `text`: those with this id, of this operation, run, node or experiment, or
+    /// with this plan or run record, in the order of creation.
+    pub fn attempts_named(&self, text: &str) -> Result<Vec<Attempt>, RecordError> {
+        let sql = format!(
+            "{ATTEMPTS} WHERE ?1 IN (attempt.id, attempt.operation, attempt.run, run.node, node.experiment,
+             attempt.plan, coalesce(attempt.run_record, '')) ORDER BY attempt.number"
+        );
+        all(&self.connection, &sql, &[text], read_attempt)
+    }
+
+    /// The experiment of this name.
+    pub fn experiment(&self, id: &Name) -> Result<Option<ExperimentRow>, RecordError> {
+        experiment(&self.connection, id)
+    }
+
+    /// The run with this id.
+    pub fn run(&self, id: &Name) -> Result<Option<RunRow>, RecordError> {
+        run(&self.connection, id)
     }
 
     /// Everything that has a state, as it was at one moment.
     pub fn status(&self) -> Result<Overview, RecordError> {
         self.read(|transaction| {
             Ok(Overview {
-                experiments: all(transaction, "SELECT * FROM experiment ORDER BY number", read_experiment)?,
-                nodes: all(transaction, "SELECT * FROM node ORDER BY number", read_node)?,
-                runs: all(transaction, "SELECT * FROM run ORDER BY number", read_run)?,
-                attempts: all(transaction, &format!("{ATTEMPTS} ORDER BY attempt.number"), read_attempt)?,
+                experiments: all(transaction, "SELECT * FROM experiment ORDER BY number", &[], read_experiment)?,
+                nodes: all(transaction, "SELECT * FROM node ORDER BY number", &[], read_node)?,
+                runs: all(transaction, "SELECT * FROM run ORDER BY number", &[], read_run)?,
+                attempts: all(transaction, &format!("{ATTEMPTS} ORDER BY attempt.number"), &[], read_attempt)?,
             })
         })
     }
@@ -121,6 +157,28 @@ const ATTEMPTS: &str = "SELECT attempt.*, run.node, run.seed, node.experiment, n
 
 pub fn attempt(connection: &Connection, id: &Name) -> Result<Option<Attempt>, RecordError> {
     one(connection, &format!("{ATTEMPTS} WHERE attempt.id = ?1"), id, read_attempt)
+}
+
+/// The nodes of an experiment.
+pub fn nodes_of_experiment(connection: &Connection, id: &Name) -> Result<Vec<NodeRow>, RecordError> {
+    all(connection, "SELECT * FROM node WHERE experiment = ?1 ORDER BY number", &[id.as_str()], read_node)
+}
+
+/// The attempts of an experiment.
+pub fn attempts_of_experiment(connection: &Connection, id: &Name) -> Result<Vec<Attempt>, RecordError> {
+    let sql = format!("{ATTEMPTS} WHERE node.experiment = ?1 ORDER BY attempt.number");
+    all(connection, &sql, &[id.as_str()], read_attempt)
+}
+
+/// The attempts at the same as `attempt`: the same request for the same node.
+pub fn attempts_at(connection: &Connection, attempt: &Attempt) -> Result<Vec<Attempt>, RecordError> {
+    let sql = format!("{ATTEMPTS} WHERE run.node = ?1 AND attempt.request = ?2 ORDER BY attempt.number");
+    all(connection, &sql, &[attempt.node.as_str(), &attempt.request.to_string()], read_attempt)
+}
+
+/// The runs of a node, evaluation runs too.
+pub fn runs_of_node(connection: &Connection, node: &Name) -> Result<Vec<RunRow>, RecordError> {
+    all(connection, "SELECT * FROM run WHERE node = ?1 ORDER BY number", &[node.as_str()], read_run)
 }
 
 pub fn experiment(connection: &Connection, id: &Name) -> Result<Option<ExperimentRow>, RecordError> {
@@ -142,9 +200,9 @@ pub fn one<T>(connection: &Connection, sql: &str, id: &Name, read: Reader<T>) ->
     found.transpose()
 }
 
-fn all<T>(connection: &Connection, sql: &str, read: Reader<T>) -> Result<Vec<T>, RecordError> {
+pub fn all<T>(connection: &Connection, sql: &str, given: &[&str], read: Reader<T>) -> Result<Vec<T>, RecordError> {
     let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query(params_from_iter(given))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(read(row)?);
@@ -153,7 +211,11 @@ fn all<T>(connection: &Connection, sql: &str, read: Reader<T>) -> Result<Vec<T>,
 }
 
 fn read_experiment(row: &Row<'_>) -> Result<ExperimentRow, RecordError> {
-    Ok(ExperimentRow { id: name(row, "id")?, state: word(row, "state", ExperimentState::parse)? })
+    Ok(ExperimentRow {
+        id: name(row, "id")?,
+        state: word(row, "state", ExperimentState::parse)?,
+        objective: row.get("objective")?,
+    })
 }
 
 pub fn read_node(row: &Row<'_>) -> Result<NodeRow, RecordError> {
@@ -168,15 +230,20 @@ pub fn read_node(row: &Row<'_>) -> Result<NodeRow, RecordError> {
 pub fn read_run(row: &Row<'_>) -> Result<RunRow, RecordError> {
     Ok(RunRow {
         id: name(row, "id")?,
+        level: word(row, "level", Level::parse)?,
         node: name(row, "node")?,
         seed: word(row, "seed", |text| text.parse().ok())?,
         state: word(row, "state", RunState::parse)?,
+        subject: optional(row, "subject", |text| text.parse().ok())?,
+        evaluation: optional(row, "evaluation", |text| text.parse().ok())?,
+        cycle: optional(row, "cycle", |text| text.parse().ok())?,
     })
 }
 
 fn read_attempt(row: &Row<'_>) -> Result<Attempt, RecordError> {
     Ok(Attempt {
         id: name(row, "id")?,
+        level: word(row, "level", Level::parse)?,
         operation: name(row, "operation")?,
         experiment: name(row, "experiment")?,
         node: name(row, "node")?,
@@ -186,19 +253,10 @@ fn read_attempt(row: &Row<'_>) -> Result<Attempt, RecordError> {
         plan: digest(row, "plan")?,
         request: digest(row, "request")?,
         state: word(row, "state", AttemptState::parse)?,
-        process: process(row)?,
+        retry_of: optional_name(row, "retry_of")?,
+        process: optional(row, "process", Process::parse)?,
         run_record: optional(row, "run_record", |text| text.parse().ok())?,
     })
-}
-
-fn process(row: &Row<'_>) -> Result<Option<Process>, RecordError> {
-    let Some(pid) = row.get("pid")? else { return Ok(None) };
-    Ok(Some(Process {
-        pid,
-        start_time: unsigned(row, "start_time")?,
-        boot_id: row.get("boot_id")?,
-        namespace: unsigned(row, "namespace")?,
-    }))
 }
 
 /// The text in `column`, read by `parse`.

@@ -1,7 +1,7 @@
 //! The file: its format, how it comes to be, how it is opened.
 //!
-//! Tables are named like the levels of `xt.event/1`, and each has `id` and `state`. No row is ever deleted, so a
-//! `number` is never used twice.
+//! One table holds the log, the others the states, which follow from it. Each of these has `id` and `state`. No row is
+//! ever deleted, so a `number` is never used twice.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -11,45 +11,101 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use xt_core::manifest::event::Level;
 
 use crate::error::RecordError;
+use crate::{event, fold};
 
 /// Marks the file as a record of this toolkit (`PRAGMA application_id`): "xtRe".
 pub const APPLICATION_ID: u32 = 0x7874_5265;
 
-/// The format that this version writes (`PRAGMA user_version`).
-pub const FORMAT: u32 = 1;
+/// The format that this version writes (`PRAGMA user_version`). Format 1 had no actions; its log gives everything else.
+pub const FORMAT: u32 = 2;
 
-const TABLES: &str = "
-CREATE TABLE event (
-    sequence INTEGER PRIMARY KEY, at INTEGER NOT NULL, level TEXT NOT NULL, subject TEXT NOT NULL,
-    kind TEXT NOT NULL, before TEXT, after TEXT, payload TEXT NOT NULL
+/// A table of states: one row for each thing that has a state.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// The columns beside `number`, `id`, `state` and `level`; payloads of events have members of the same names.
+    pub columns: &'static [&'static str],
+    /// Whether it holds two levels, told apart by the column `level`.
+    pub shared: bool,
+}
+
+const EXPERIMENT: Table = Table { name: "experiment", columns: &["objective"], shared: false };
+const NODE: Table = Table { name: "node", columns: &["experiment", "fingerprint"], shared: false };
+const RUN: Table = Table { name: "run", columns: &["node", "seed", "subject", "evaluation", "cycle"], shared: true };
+const ATTEMPT: Table = Table {
+    name: "attempt",
+    columns: &["run", "operation", "plan", "request", "process", "run_record", "retry_of"],
+    shared: true,
+};
+const OPERATION: Table =
+    Table { name: "operation", columns: &["kind", "request", "attempt", "action", "outcome"], shared: false };
+const ACTION: Table = Table { name: "action", columns: &["kind", "level", "target", "by"], shared: false };
+
+/// Every table of states, each after those that it refers to, attempts and operations aside, which refer to each other.
+pub const STATES: &[Table] = &[EXPERIMENT, NODE, RUN, ACTION, OPERATION, ATTEMPT];
+
+impl Table {
+    /// The table of what is at this level.
+    pub const fn of(level: Level) -> &'static Self {
+        match level {
+            Level::Experiment => &EXPERIMENT,
+            Level::Node => &NODE,
+            Level::Run | Level::EvaluationRun => &RUN,
+            Level::Attempt | Level::EvaluationAttempt => &ATTEMPT,
+            Level::Operation => &OPERATION,
+            Level::Action => &ACTION,
+        }
+    }
+}
+
+/// Everything but the log follows from the log.
+pub const TABLES: &str = "
+CREATE TABLE experiment (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, objective TEXT
 ) STRICT;
-CREATE INDEX event_of_subject ON event (level, subject);
-CREATE TABLE experiment (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
 CREATE TABLE node (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
     experiment TEXT NOT NULL REFERENCES experiment (id), fingerprint TEXT NOT NULL,
     UNIQUE (experiment, fingerprint)
 ) STRICT;
 CREATE TABLE run (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
-    node TEXT NOT NULL REFERENCES node (id), seed TEXT NOT NULL
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, level TEXT NOT NULL,
+    node TEXT NOT NULL REFERENCES node (id), seed TEXT NOT NULL, subject TEXT, evaluation TEXT, cycle TEXT
 ) STRICT;
 CREATE INDEX run_of_node ON run (node, seed);
+CREATE TABLE action (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    kind TEXT NOT NULL, level TEXT NOT NULL, target TEXT NOT NULL, by TEXT NOT NULL
+) STRICT;
+CREATE INDEX action_of_target ON action (target);
 CREATE TABLE operation (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
     kind TEXT NOT NULL, request TEXT NOT NULL, outcome TEXT,
-    attempt TEXT NOT NULL REFERENCES attempt (id) DEFERRABLE INITIALLY DEFERRED
+    attempt TEXT NOT NULL REFERENCES attempt (id) DEFERRABLE INITIALLY DEFERRED,
+    action TEXT REFERENCES action (id)
 ) STRICT;
+CREATE INDEX operation_of_attempt ON operation (attempt);
+CREATE INDEX operation_of_action ON operation (action);
 CREATE TABLE attempt (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, level TEXT NOT NULL,
     run TEXT NOT NULL REFERENCES run (id), operation TEXT NOT NULL UNIQUE REFERENCES operation (id),
-    plan TEXT NOT NULL, request TEXT NOT NULL,
-    pid INTEGER, start_time INTEGER, boot_id TEXT, namespace INTEGER, run_record TEXT
+    plan TEXT NOT NULL, request TEXT NOT NULL, process TEXT, run_record TEXT,
+    retry_of TEXT REFERENCES attempt (id)
 ) STRICT;
 CREATE INDEX attempt_of_run ON attempt (run);
+";
+
+const LOG: &str = "
+CREATE TABLE event (
+    sequence INTEGER PRIMARY KEY, at INTEGER NOT NULL, level TEXT NOT NULL, subject TEXT NOT NULL,
+    kind TEXT NOT NULL, before TEXT, after TEXT, payload TEXT NOT NULL
+) STRICT;
+CREATE INDEX event_of_subject ON event (level, subject);
 ";
 
 /// The format of the file at `path`; `None` when there is no file. Refuses other files and newer formats.
@@ -119,10 +175,29 @@ fn immutable(path: &Path) -> String {
 
 /// `found`, unless it is a format that this version does not know.
 pub fn supported(path: &Path, found: u32) -> Result<u32, RecordError> {
-    if found == FORMAT {
+    if (1..=FORMAT).contains(&found) {
         return Ok(found);
     }
     Err(RecordError::Newer { path: path.into(), found, supported: FORMAT })
+}
+
+/// Takes a record of an older format to this one: the log stays as it is, and every other table is made again from it.
+/// Of two processes that try at once, the second finds it done.
+pub fn migrate(connection: &Connection) -> Result<(), RecordError> {
+    // Tables that refer to each other cannot be dropped one by one while somebody watches the references.
+    connection.pragma_update(None, "foreign_keys", false)?;
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let found: u32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found < FORMAT {
+        for table in ["attempt", "operation", "run", "node", "experiment"] {
+            transaction.execute_batch(&format!("DROP TABLE {table}"))?;
+        }
+        transaction.execute_batch(TABLES)?;
+        fold::refill(&transaction, &event::all(&transaction)?)?;
+        transaction.pragma_update(None, "user_version", FORMAT)?;
+    }
+    transaction.commit()?;
+    Ok(connection.pragma_update(None, "foreign_keys", true)?)
 }
 
 /// Creates the record at `path`: built whole under another name and linked into place, so that no process ever sees a
@@ -140,7 +215,7 @@ fn build(path: &Path) -> Result<(), RecordError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.execute_batch(&format!(
-        "BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+        "BEGIN; {LOG} {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
     ))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.close().map_err(|(_, error)| error.into())

@@ -36,7 +36,7 @@ impl Record {
             let node = query::node(transaction, &attempt.node)?.ok_or_else(|| unknown(Level::Node, &attempt.node))?;
             let experiment = query::experiment(transaction, &attempt.experiment)?
                 .ok_or_else(|| unknown(Level::Experiment, &attempt.experiment))?;
-            let last = event::last(transaction, Level::Attempt, id)?
+            let last = event::last(transaction, attempt.level, id)?
                 .ok_or_else(|| RecordError::Damaged { what: format!("no event tells of attempt {id}") })?;
             let liveness = liveness(&attempt, gone);
             Ok(Status {
@@ -60,6 +60,8 @@ impl Record {
                 seed: attempt.seed,
                 plan: attempt.plan,
                 request: attempt.request,
+                level: attempt.level,
+                retry_of: attempt.retry_of,
                 attempt: attempt.id,
             })
         })

@@ -1,20 +1,23 @@
 //! Moving things through their states. Every move checks the edge table, writes the new state and appends the event, all
 //! in the caller's transaction; what follows from a move is moved in the same one.
 
-use rusqlite::{Transaction, params};
+use rusqlite::Transaction;
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
-use xt_core::verb::settle::{AttemptState, ExperimentState, Machine, NodeState, RunState};
+use xt_core::verb::settle::{AttemptState, ExperimentState, Illegal, Machine, NodeState, RunState, legal};
 
 use crate::error::RecordError;
 use crate::event::{Entry, append};
 use crate::process::Process;
-use crate::query::{self, Attempt};
-use crate::{Record, operation};
+use crate::query::{self, Attempt, RunRow};
+use crate::{Record, action, operation};
+
+/// What the log calls it when an attempt is given another supervisor.
+const RECLAIMED: &str = "reclaimed";
 
 impl Record {
     /// Takes an attempt one step on, with `payload` in its event. An end that has a run record belongs to
@@ -44,18 +47,40 @@ impl Record {
             }
             let payload = object([("process", process.supervisor().write())]);
             move_attempt(transaction, &found, AttemptState::Starting, now, &payload)?;
-            transaction.execute(
-                "UPDATE attempt SET pid = ?2, start_time = ?3, boot_id = ?4, namespace = ?5 WHERE id = ?1",
-                params![
-                    attempt.as_str(),
-                    process.pid,
-                    process.start_time.cast_signed(),
-                    process.boot_id,
-                    process.namespace.cast_signed()
-                ],
-            )?;
             known(transaction, attempt)
         })
+    }
+
+    /// Gives an attempt that never came further than `starting` another supervisor, in place of `gone`. Whoever calls
+    /// this must know that `gone` does not run and started no worker: the record cannot.
+    pub fn reclaim(
+        &self,
+        attempt: &Name,
+        gone: &Process,
+        process: &Process,
+        now: Instant,
+    ) -> Result<Attempt, RecordError> {
+        self.write(|transaction| {
+            let found = known(transaction, attempt)?;
+            match found.process {
+                Some(owner) if owner == *gone && found.state == AttemptState::Starting => {}
+                Some(owner) => return Err(RecordError::Claimed { attempt: attempt.clone(), owner }),
+                None => return Err(RecordError::Unknown { level: Level::Attempt, name: attempt.clone() }),
+            }
+            let payload = object([("process", process.supervisor().write()), ("gone", gone.supervisor().write())]);
+            let (level, before) = (found.level, Some(found.state.word()));
+            let entry = Entry { level, subject: attempt, before, after: None, word: RECLAIMED, payload: &payload };
+            append(transaction, now, &entry)?;
+            known(transaction, attempt)
+        })
+    }
+
+    /// How often an attempt was given another supervisor.
+    pub fn reclaims(&self, attempt: &Name) -> Result<u64, RecordError> {
+        let sql = "SELECT count(*) FROM event WHERE subject = ?1 AND kind IN (?2, ?3)";
+        let kinds = [Level::Attempt, Level::EvaluationAttempt].map(|level| format!("{level}.{RECLAIMED}"));
+        let count: i64 = self.connection.query_row(sql, [attempt.as_str(), &kinds[0], &kinds[1]], |row| row.get(0))?;
+        Ok(count.cast_unsigned())
     }
 
     /// Ends an attempt with its run record, closes its operation and moves its run, all in one commit. Doing it again
@@ -85,10 +110,6 @@ impl Record {
             }
             let payload = object([("run_record", run_record.to_string().as_str().into())]);
             move_attempt(transaction, &found, to, now, &payload)?;
-            transaction.execute(
-                "UPDATE attempt SET run_record = ?2 WHERE id = ?1",
-                params![attempt.as_str(), run_record.to_string()],
-            )?;
             known(transaction, attempt)
         })
     }
@@ -107,11 +128,12 @@ fn move_attempt(
     now: Instant,
     payload: &Value,
 ) -> Result<(), RecordError> {
-    advance(transaction, &attempt.id, attempt.state, to, now, payload)?;
+    advance_attempt(transaction, attempt, to, now, payload)?;
     let because = object([("attempt", attempt.id.as_str().into())]);
     if to.is_terminal() {
         operation::close(transaction, &attempt.operation, to, now, &because)?;
-        return end_run(transaction, &attempt.run, to, now, &because);
+        end_run(transaction, attempt, to, now, &because)?;
+        return action::settle(transaction, &attempt.id, to, now);
     }
     if attempt.state == AttemptState::INITIAL {
         operation::sent(transaction, &attempt.operation, now, &because)?;
@@ -122,13 +144,25 @@ fn move_attempt(
     Ok(())
 }
 
-/// The first start of an attempt starts its run, node and experiment.
+/// The first start of an attempt starts its run, node and experiment; that of an evaluation begins to evaluate the node.
 fn begin(transaction: &Transaction<'_>, attempt: &Attempt, now: Instant, because: &Value) -> Result<(), RecordError> {
-    if query::run(transaction, &attempt.run)?.is_some_and(|run| run.state == RunState::Created) {
-        advance(transaction, &attempt.run, RunState::Created, RunState::Active, now, because)?;
+    if let Some(run) = query::run(transaction, &attempt.run)?.filter(|run| run.state == RunState::Created) {
+        advance_run(transaction, &run, RunState::Active, now, because)?;
     }
-    if query::node(transaction, &attempt.node)?.is_some_and(|node| node.state == NodeState::Ready) {
-        advance(transaction, &attempt.node, NodeState::Ready, NodeState::Active, now, because)?;
+    if let Some(node) = query::node(transaction, &attempt.node)? {
+        let steps: &[NodeState] = match (attempt.level, node.state) {
+            (Level::Attempt, NodeState::Ready) => &[NodeState::Active],
+            (Level::EvaluationAttempt, NodeState::Ready | NodeState::Deciding) => {
+                &[NodeState::Active, NodeState::Evaluating]
+            }
+            (Level::EvaluationAttempt, NodeState::Active) => &[NodeState::Evaluating],
+            _ => &[],
+        };
+        let mut from = node.state;
+        for to in steps {
+            advance(transaction, &node.id, from, *to, now, because)?;
+            from = *to;
+        }
     }
     let experiment = query::experiment(transaction, &attempt.experiment)?;
     if experiment.is_some_and(|experiment| experiment.state == ExperimentState::Created) {
@@ -141,13 +175,13 @@ fn begin(transaction: &Transaction<'_>, attempt: &Attempt, now: Instant, because
 /// Ends a run when no attempt of it is alive any more.
 fn end_run(
     transaction: &Transaction<'_>,
-    id: &Name,
+    attempt: &Attempt,
     last: AttemptState,
     now: Instant,
     because: &Value,
 ) -> Result<(), RecordError> {
-    let Some(run) = query::run(transaction, id)? else { return Ok(()) };
-    let attempts = attempt_states(transaction, id)?;
+    let Some(run) = query::run(transaction, &attempt.run)? else { return Ok(()) };
+    let attempts = attempt_states(transaction, &attempt.run)?;
     if run.state.is_terminal() || !attempts.iter().all(|state| state.is_terminal()) {
         return Ok(());
     }
@@ -158,7 +192,34 @@ fn end_run(
         AttemptState::Lost | AttemptState::Drained => return Ok(()),
         _ => RunState::Failed,
     };
-    advance(transaction, id, run.state, to, now, because)
+    advance_run(transaction, &run, to, now, because)?;
+    if run.level == Level::EvaluationRun && to == RunState::Succeeded {
+        return evaluated(transaction, &attempt.node, run.cycle, now, because);
+    }
+    Ok(())
+}
+
+/// Takes a node on to its decision when every evaluation that was asked for in the cycle has succeeded (X57).
+fn evaluated(
+    transaction: &Transaction<'_>,
+    node: &Name,
+    cycle: Option<u64>,
+    now: Instant,
+    because: &Value,
+) -> Result<(), RecordError> {
+    let runs = query::runs_of_node(transaction, node)?;
+    let runs: Vec<&RunRow> = runs.iter().filter(|run| run.cycle == cycle).collect();
+    let done = |of: &RunRow| {
+        let same = |run: &&&RunRow| (run.evaluation, run.subject, run.seed) == (of.evaluation, of.subject, of.seed);
+        runs.iter().filter(same).any(|run| run.state == RunState::Succeeded)
+    };
+    let all = runs.iter().all(|run| done(run));
+    match query::node(transaction, node)? {
+        Some(found) if all && found.state == NodeState::Evaluating => {
+            advance(transaction, node, found.state, NodeState::Deciding, now, because)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn attempt_states(transaction: &Transaction<'_>, run: &Name) -> Result<Vec<AttemptState>, RecordError> {
@@ -171,7 +232,30 @@ fn attempt_states(transaction: &Transaction<'_>, run: &Name) -> Result<Vec<Attem
     Ok(states)
 }
 
-/// Takes one thing one step on and appends the event.
+/// Takes an attempt one step on, by the machine of its level.
+fn advance_attempt(
+    transaction: &Transaction<'_>,
+    attempt: &Attempt,
+    to: AttemptState,
+    now: Instant,
+    payload: &Value,
+) -> Result<(), RecordError> {
+    let (level, id, from) = (attempt.level, &attempt.id, attempt.state);
+    step(transaction, (level, id), (from.word(), to.word()), now, payload)
+}
+
+/// Takes a run one step on, by the machine of its level.
+pub fn advance_run(
+    transaction: &Transaction<'_>,
+    run: &RunRow,
+    to: RunState,
+    now: Instant,
+    payload: &Value,
+) -> Result<(), RecordError> {
+    step(transaction, (run.level, &run.id), (run.state.word(), to.word()), now, payload)
+}
+
+/// Takes one thing one step on.
 pub fn advance<S: Machine>(
     transaction: &Transaction<'_>,
     subject: &Name,
@@ -180,22 +264,29 @@ pub fn advance<S: Machine>(
     now: Instant,
     payload: &Value,
 ) -> Result<(), RecordError> {
-    from.step(to).map_err(|illegal| RecordError::Illegal { subject: subject.clone(), illegal })?;
-    let sql = format!("UPDATE {} SET state = ?2 WHERE id = ?1 AND state = ?3", S::LEVEL);
-    let changed = transaction.prepare_cached(&sql)?.execute([subject.as_str(), to.name(), from.name()])?;
-    if changed != 1 {
-        return Err(RecordError::Damaged { what: format!("{} {subject} is not {}", S::LEVEL, from.name()) });
-    }
-    let before = Some(from.name());
-    append(transaction, now, &Entry { level: S::LEVEL, subject, before, after: to.name(), payload })
+    step(transaction, (S::LEVEL, subject), (from.name(), to.name()), now, payload)
 }
 
-/// Appends the event of something new, which the caller has written in its initial state.
+fn step(
+    transaction: &Transaction<'_>,
+    (level, subject): (Level, &Name),
+    (from, to): (&'static str, &'static str),
+    now: Instant,
+    payload: &Value,
+) -> Result<(), RecordError> {
+    if !legal(level, Some(from), to) {
+        return Err(RecordError::Illegal { subject: subject.clone(), illegal: Illegal { level, from, to } });
+    }
+    append(transaction, now, &Entry { level, subject, before: Some(from), after: Some(to), word: to, payload })
+}
+
+/// Notes something new, in its initial state.
 pub fn created<S: Machine>(
     transaction: &Transaction<'_>,
     subject: &Name,
     now: Instant,
     payload: &Value,
 ) -> Result<(), RecordError> {
-    append(transaction, now, &Entry { level: S::LEVEL, subject, before: None, after: S::INITIAL.name(), payload })
+    let word = S::INITIAL.name();
+    append(transaction, now, &Entry { level: S::LEVEL, subject, before: None, after: Some(word), word, payload })
 }

@@ -218,7 +218,7 @@ fn a_full_disk_is_an_error_of_the_system_and_the_record_stays_whole() {
         "--mount",
         "sh",
         "-c",
-        "mount -t tmpfs -o size=512k none \"$0\" && \"$@\"",
+        "mount -t tmpfs -o size=1m none \"$0\" && \"$@\"",
     ]);
     command.arg(bench.path().parent().unwrap()).arg(part.get_program()).args(part.get_args());
     command.envs(part.get_envs().filter_map(|(key, value)| Some((key, value?))));

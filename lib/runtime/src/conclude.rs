@@ -16,6 +16,7 @@ use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Status, TraceReference};
 use xt_core::manifest::trace::Trace;
+use xt_core::name::Name;
 use xt_core::random;
 use xt_core::verb::chain::LINES;
 use xt_core::verb::evaluate;
@@ -26,7 +27,7 @@ use xt_store::{Store, Writer};
 use crate::clock::Clock;
 use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
-use crate::papers::Finished;
+use crate::papers::{Ended, Finished};
 use crate::telemetry::Follower;
 
 /// Where a run is closed: the store, the record, the clock.
@@ -52,6 +53,51 @@ pub(crate) struct Findings {
     pub(crate) observed: Observed,
     pub(crate) dropped: Dropped,
     pub(crate) started: Instant,
+    /// When it ended; `None` for when it is closed.
+    pub(crate) finished: Option<Instant>,
+}
+
+impl Findings {
+    /// As they are kept in the folder of the run.
+    pub(crate) fn paper(&self, attempt: &Name, now: Instant) -> Ended {
+        Ended {
+            attempt: attempt.clone(),
+            mode: self.mode,
+            status: self.status,
+            cause: self.cause.clone(),
+            exit: self.exit.clone(),
+            progress: self.progress.clone(),
+            chain: self.chain,
+            stack: self.stack.clone(),
+            custody: self.custody.clone(),
+            environment: self.environment.clone(),
+            observed: self.observed.clone(),
+            stdout_dropped: self.dropped.stdout,
+            stderr_dropped: self.dropped.stderr,
+            started: self.started,
+            finished: self.finished.unwrap_or(now),
+        }
+    }
+}
+
+impl From<Ended> for Findings {
+    fn from(ended: Ended) -> Self {
+        Self {
+            mode: ended.mode,
+            status: ended.status,
+            cause: ended.cause,
+            exit: ended.exit,
+            progress: ended.progress,
+            chain: ended.chain,
+            stack: ended.stack,
+            custody: ended.custody,
+            environment: ended.environment,
+            observed: ended.observed,
+            dropped: Dropped { stdout: ended.stdout_dropped, stderr: ended.stderr_dropped },
+            started: ended.started,
+            finished: Some(ended.finished),
+        }
+    }
 }
 
 /// Bytes of the streams that were beyond the cap.
@@ -110,7 +156,7 @@ impl Place {
             quarantined,
             logs,
             started: findings.started,
-            finished: self.clock.now(),
+            finished: findings.finished.unwrap_or_else(|| self.clock.now()),
             observed: findings.observed,
         };
         let id = writer.put_manifest(&run)?;

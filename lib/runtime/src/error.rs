@@ -96,6 +96,14 @@ pub enum RuntimeError {
         /// The operation.
         operation: Name,
     },
+    /// The request made again from plan and order is not the one that was recorded, so it is not sent (X35).
+    #[error("the request made again for {attempt} is {rebuilt}, which is not the one in the record")]
+    OtherRequest {
+        /// The attempt.
+        attempt: Name,
+        /// Its digest.
+        rebuilt: Digest,
+    },
     /// A record says that an attempt ended but names no run record.
     #[error("{0} ended, but the record names no run record for it")]
     NoRun(Name),
@@ -124,6 +132,7 @@ impl Failure for RuntimeError {
             Self::Refused(_) => Exit::Refused,
             Self::MissingInputs(_) => Exit::Store,
             Self::Unseen { .. } | Self::Unreceived { .. } => Exit::NotNow,
+            Self::OtherRequest { .. } => Exit::Conflict,
             Self::Silent(_) | Self::Left(_) => Exit::Workload,
             _ => Exit::System,
         }
@@ -147,6 +156,7 @@ impl Failure for RuntimeError {
             Self::Supervisor { .. } => "run.supervisor",
             Self::Unseen { .. } => "run.unseen",
             Self::Unreceived { .. } => "run.unreceived",
+            Self::OtherRequest { .. } => "run.other-request",
             Self::NoRun(_) => "run.no-record",
             Self::Left(_) => "run.left",
         }
@@ -165,6 +175,7 @@ impl Failure for RuntimeError {
             }
             Self::Unreceived { attempt, operation } => vec![
                 format!("run its plan again with --operation-id {operation}: that starts this attempt, and no other"),
+                "or start it, and whatever else was not received, with `xt-log reconcile`".into(),
                 format!("or give it up with --cancel {attempt}"),
             ],
             Self::Unseen { .. } => {

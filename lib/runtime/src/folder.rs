@@ -107,6 +107,22 @@ impl Folder {
         self.root.join("cancel.json")
     }
 
+    /// Someone asks to stop at the next step boundary.
+    pub fn drain(&self) -> PathBuf {
+        self.root.join("drain.json")
+    }
+
+    /// There from the moment on from which a worker may have been started.
+    pub fn launching(&self) -> PathBuf {
+        self.root.join("launching")
+    }
+
+    /// What the supervisor knows of the end before it is recorded. Its room is taken at the start, so that a full disk
+    /// cannot lose it.
+    pub fn ended(&self) -> PathBuf {
+        self.root.join("ended.json")
+    }
+
     /// Held by the supervisor as long as it lives.
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
@@ -137,6 +153,52 @@ pub(crate) fn write_once<M: Manifest>(path: &Path, document: &M) -> Result<bool,
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(file("write", path)(error)),
     }
+}
+
+/// Takes the room that [`fill`] will write in.
+pub(crate) fn reserve(path: &Path) -> Result<(), RuntimeError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(&[b'\n'; RESERVE])?;
+        file.sync_all()
+    };
+    write().map_err(file("reserve room in", path))
+}
+
+/// So many bytes are kept free for what a supervisor knows of an end; it is seldom more than a third of that.
+const RESERVE: usize = 64 << 10;
+
+/// Writes `document` into the room at `path`, in place: that works on a full disk. A crash can leave it torn, which
+/// [`filled`] sees.
+pub(crate) fn fill<M: Manifest>(path: &Path, document: &M) -> Result<(), RuntimeError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.write_all(document.encode().canonical().as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_data()
+    };
+    write().map_err(file("write", path))
+}
+
+/// The document in the room at `path`; `None` when there is none, or none that is whole.
+pub(crate) fn filled<M: Manifest>(path: &Path) -> Result<Option<M>, RuntimeError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(file("read", path)(error)),
+    };
+    let value = canonical::parse(bytes.trim_ascii_end()).ok();
+    // Its id is the digest of what was written: a torn one does not decode.
+    Ok(value.filter(|value| value.get("id").is_some()).and_then(|value| M::decode(&value).ok()))
+}
+
+/// Makes an empty file at `path`, durable.
+pub(crate) fn mark(path: &Path) -> Result<(), RuntimeError> {
+    let write = || -> std::io::Result<()> {
+        File::create(path)?.sync_all()?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    write().map_err(file("write", path))
 }
 
 /// Writes `document` to `path`, whole and durable.

@@ -20,6 +20,7 @@ use xt_store::Store;
 
 use crate::conclude::Findings;
 use crate::error::{RuntimeError, file, system};
+use crate::folder::mark;
 use crate::papers::Order;
 use crate::supervise::Supervisor;
 use crate::watch::Pipes;
@@ -59,6 +60,7 @@ pub(crate) fn launch(
         Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
     };
     let places = Places { inputs: &supervisor.folder.inputs(), outputs: &supervisor.folder.workspace() };
+    mark(&supervisor.folder.launching())?;
     let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
     if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {
         findings.custody = Some((**custody).clone());

@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+mod actions;
 mod capture;
 mod clock;
 mod conclude;
@@ -21,6 +22,7 @@ mod lines;
 mod outcome;
 mod papers;
 mod pinned;
+mod reconcile;
 mod request;
 mod runtime;
 mod sample;
@@ -37,11 +39,12 @@ pub use error::RuntimeError;
 pub use folder::Folder;
 pub use foreground::{Followed, Role, Unfinished, follow, wait};
 pub use ledger::Disagreement;
-pub use papers::{Cancel, Finished, Launched, Order, Started};
+pub use papers::{Cancel, Ended, Finished, Launched, Order, Started};
+pub use reconcile::FindWorker;
 pub use request::Request;
-pub use runtime::{Answer, Next, Runtime, Sight};
+pub use runtime::{Next, Runtime, Sight};
 pub use sample::{SampleEnd, Sampling, sample};
 pub use signals::Signals;
 pub use supervise::{FLAG, supervise_if_asked};
-pub use telemetry::Follower;
+pub use telemetry::{Follower, Telemetry};
 pub use watch::GRACE;

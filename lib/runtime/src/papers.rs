@@ -7,7 +7,7 @@ use xt_core::digest::Digest;
 use xt_core::instant::Instant;
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Mode;
-use xt_core::manifest::run::{Stack, Status};
+use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Status};
 use xt_core::name::Name;
 
 /// Tag of [`Order`].
@@ -18,6 +18,8 @@ pub const STARTED: &str = "xt.run-started/1";
 pub const LAUNCHED: &str = "xt.run-launched/1";
 /// Tag of [`Cancel`].
 pub const CANCEL: &str = "xt.run-cancel/1";
+/// Tag of [`Ended`].
+pub const ENDED: &str = "xt.run-ended/1";
 /// Tag of [`Finished`].
 pub const FINISHED: &str = "xt.run-finished/1";
 
@@ -66,7 +68,7 @@ xt_core::record! {
 }
 
 xt_core::record! {
-    /// Someone asks to stop.
+    /// Someone asks to stop, for good or at the next step boundary.
     pub struct Cancel as CANCEL {
         /// The attempt.
         attempt: Name,
@@ -74,6 +76,43 @@ xt_core::record! {
         by: String,
         /// When.
         at: Instant,
+    }
+}
+
+xt_core::record! {
+    /// What the supervisor knows of the end, written before anything is stored or recorded: should it get no further,
+    /// whoever reconciles closes the run with this, and no known end is ever called lost.
+    pub struct Ended as ENDED {
+        /// The attempt.
+        attempt: Name,
+        /// What the run was for.
+        mode: Mode,
+        /// How it ended.
+        status: Status,
+        /// Why.
+        cause: String,
+        /// How the worker's process ended.
+        exit: ProcessExit,
+        /// What it did.
+        progress: Progress,
+        /// Chain of the last step.
+        chain: Digest,
+        /// What it ran on.
+        stack: Option<Stack>,
+        /// Its isolation.
+        custody: Option<Custody>,
+        /// Its whole environment.
+        environment: BTreeMap<String, String>,
+        /// Figures of this run.
+        observed: Observed,
+        /// Bytes of standard output beyond the cap.
+        stdout_dropped: u64,
+        /// Bytes of standard error beyond the cap.
+        stderr_dropped: u64,
+        /// When it was started.
+        started: Instant,
+        /// When it ended.
+        finished: Instant,
     }
 }
 

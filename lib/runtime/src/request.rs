@@ -6,6 +6,9 @@ use xt_core::field::{Field as _, object};
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::name::Name;
 use xt_core::verb::compile;
+use xt_record::Attempt;
+
+use crate::papers::Order;
 
 /// What is asked of the runtime.
 #[derive(Clone, Debug)]
@@ -26,6 +29,15 @@ impl Request {
     /// A request to run all of `plan`.
     pub fn new(plan: Plan, experiment: Name) -> Self {
         Self { mode: plan.mode, plan, to_step: None, experiment, operation: None }
+    }
+
+    /// The request of an earlier attempt, from its plan and its order; without an order, the request to run all of it.
+    pub fn again(plan: Plan, order: Option<&Order>, attempt: &Attempt) -> Self {
+        let plain = Self::new(plan, attempt.experiment.clone());
+        match order {
+            Some(order) => Self { mode: order.mode, to_step: order.to_step, ..plain },
+            None => plain,
+        }
     }
 
     /// The digest that tells whether two requests ask for the same thing (X33): the plan's own, unless something beside

@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
 use xt_core::name::Name;
 use xt_core::verb::settle::Machine as _;
-use xt_record::{Attempt, RecordError, Submission};
+use xt_record::{Asked, Attempt, RecordError, Submission};
 use xt_store::Store;
 
 use crate::clock::Clock;
 use crate::conclude::Place;
 use crate::error::{RuntimeError, file};
-use crate::folder::{Folder, read_document, write_document, write_once};
-use crate::papers::{Cancel, Finished, Order};
+use crate::folder::{Folder, read_document, write_document};
+use crate::papers::{Finished, Order};
 use crate::request::Request;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
@@ -54,17 +56,6 @@ pub enum Next {
     Leave,
 }
 
-/// What came of a request to cancel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is noted, and the supervisor will see it.
-    Asked,
-    /// Someone had asked already; nothing new is noted (X50).
-    AskedBefore,
-    /// The run had ended already; nothing is noted.
-    Ended,
-}
-
 impl Runtime {
     /// The runtime of the store at `store`, which need not exist yet.
     pub fn new(store: &Path, clock: Clock) -> Result<Self, RuntimeError> {
@@ -83,7 +74,7 @@ impl Runtime {
             return Err(RuntimeError::MissingInputs(missing));
         }
         let plan = store.put_manifest(&request.plan)?;
-        let place = Place::open(&self.store, self.clock)?;
+        let place = self.place()?;
         let submission = Submission {
             experiment: request.experiment.clone(),
             fingerprint: request.plan.fingerprint,
@@ -91,36 +82,49 @@ impl Runtime {
             plan,
             request: request.digest(),
             operation: request.operation.clone(),
+            subject: request.plan.evaluation.as_ref().map(|evaluating| evaluating.subject.bundle),
             now: self.clock.now(),
         };
         let attempt = place.record.submit(&submission)?.attempt();
         if attempt.process.is_none() && !attempt.state.is_terminal() {
-            let folder = Folder::of(&self.store, &attempt.id);
-            folder.create()?;
-            let worker = worker
-                .to_str()
-                .ok_or_else(|| RuntimeError::Worker { path: worker.into(), why: "its path is not UTF-8".into() })?;
-            let order = Order {
-                attempt: attempt.id.clone(),
-                mode: request.mode,
-                to_step: request.to_step,
-                worker: worker.into(),
-            };
-            write_document(&folder.order(), &order)?;
-            self.spawn(&attempt.id)?;
+            self.start(&attempt.id, request, worker)?;
         }
         self.attempt(&attempt.id)
     }
 
+    /// The attempt that a person means by the id of an attempt, an operation, a run, a plan or a run record; of several
+    /// the last.
+    pub fn find(&self, id: &Name) -> Result<Attempt, RuntimeError> {
+        let found = self.place()?.record.attempts_named(id.as_str())?.pop();
+        let unknown = || RecordError::Unknown { level: xt_core::manifest::event::Level::Attempt, name: id.clone() };
+        Ok(found.ok_or_else(unknown)?)
+    }
+
+    /// Writes what is to be done and starts a supervisor for an attempt that nobody has claimed.
+    pub(crate) fn start(&self, attempt: &Name, request: &Request, worker: &Path) -> Result<(), RuntimeError> {
+        let folder = Folder::of(&self.store, attempt);
+        folder.create()?;
+        let path = worker.to_str();
+        let unsayable = || RuntimeError::Worker { path: worker.into(), why: "its path is not UTF-8".into() };
+        let order = Order {
+            attempt: attempt.clone(),
+            mode: request.mode,
+            to_step: request.to_step,
+            worker: path.ok_or_else(unsayable)?.into(),
+        };
+        write_document(&folder.order(), &order)?;
+        self.spawn(attempt)
+    }
+
     /// The attempt as the record has it.
     pub fn attempt(&self, id: &Name) -> Result<Attempt, RuntimeError> {
-        let place = Place::open(&self.store, self.clock)?;
+        let place = self.place()?;
         known(&place, id)
     }
 
     /// Starts the supervisor of an attempt that nobody has claimed: this program again, in a session of its own. When
     /// two are started at once, one of them claims the attempt and the other ends.
-    fn spawn(&self, attempt: &Name) -> Result<(), RuntimeError> {
+    pub(crate) fn spawn(&self, attempt: &Name) -> Result<(), RuntimeError> {
         let log = Folder::of(&self.store, attempt).supervisor_log();
         let errors = OpenOptions::new().append(true).create(true).open(&log).map_err(file("open", &log))?;
         let mut command = Command::new("/proc/self/exe");
@@ -149,7 +153,7 @@ impl Runtime {
         id: &Name,
         watch: &mut dyn FnMut(Sight<'_>) -> Result<Next, RuntimeError>,
     ) -> Result<Option<Run>, RuntimeError> {
-        let place = Place::open(&self.store, self.clock)?;
+        let place = self.place()?;
         let folder = Folder::of(&self.store, id);
         let mut attempt = known(&place, id)?;
         if attempt.process.is_none() && !attempt.state.is_terminal() {
@@ -181,48 +185,62 @@ impl Runtime {
             let finished: Option<Finished> = read_document(&folder.finished())?;
             if finished.is_some() || checked.elapsed() >= CHECK {
                 checked = Instant::now();
-                attempt = close_if_lost(&place, known(&place, id)?)?;
+                attempt = self.close_if_lost(&place, known(&place, id)?)?;
             }
         }
     }
 
     /// Asks for an attempt to be stopped. `by` says who or what asks; it stands in the run record.
-    pub fn cancel(&self, id: &Name, by: &str) -> Result<Answer, RuntimeError> {
-        let place = Place::open(&self.store, self.clock)?;
-        let attempt = known(&place, id)?;
-        if attempt.state.is_terminal() {
-            return Ok(Answer::Ended);
-        }
-        let folder = Folder::of(&self.store, id);
-        folder.create()?;
-        let cancel = Cancel { attempt: id.clone(), by: by.into(), at: self.clock.now() };
-        let new = write_once(&folder.cancel(), &cancel)?;
-        if attempt.process.is_none() {
-            place.cancel_unclaimed(&attempt, by)?;
-        }
-        Ok(if new { Answer::Asked } else { Answer::AskedBefore })
+    pub fn cancel(&self, id: &Name, by: &str) -> Result<Asked, RuntimeError> {
+        self.ask(ActionKind::Cancel, self.attempt(id)?.level, id, by)
     }
 
-    /// Closes an attempt whose supervisor is gone, and gives the attempt as it is then.
+    /// Asks for another attempt at what `of` was an attempt at: the same request, with an identity and a folder of its
+    /// own. Its supervisor is running when this returns.
+    pub fn retry(&self, of: &Name, operation: Option<Name>, worker: &Path) -> Result<Attempt, RuntimeError> {
+        let place = self.place()?;
+        let before = known(&place, of)?;
+        let plan: Plan = place.store.manifest(before.plan)?;
+        let order: Option<Order> = read_document(&Folder::of(&self.store, of).order())?;
+        let request = Request::again(plan, order.as_ref(), &before);
+        if request.digest() != before.request {
+            return Err(RuntimeError::OtherRequest { attempt: before.id, rebuilt: request.digest() });
+        }
+        let attempt = place.record.retry(of, operation, self.clock.now())?;
+        self.start(&attempt.id, &request, worker)?;
+        self.attempt(&attempt.id)
+    }
+
+    /// Closes an attempt whose supervisor is gone, or gives it another one if none ever came to start a worker; gives the
+    /// attempt as it is then.
     pub fn reconcile(&self, id: &Name) -> Result<Attempt, RuntimeError> {
-        let place = Place::open(&self.store, self.clock)?;
-        close_if_lost(&place, known(&place, id)?)
+        let place = self.place()?;
+        let attempt = known(&place, id)?;
+        self.close_if_lost(&place, attempt)
+    }
+
+    pub(crate) fn place(&self) -> Result<Place, RuntimeError> {
+        Place::open(&self.store, self.clock)
+    }
+
+    /// The attempt as it is, closed if its supervisor is gone.
+    fn close_if_lost(&self, place: &Place, attempt: Attempt) -> Result<Attempt, RuntimeError> {
+        if attempt.state.is_terminal() {
+            return Ok(attempt);
+        }
+        match place.close_if_lost(&attempt)? {
+            Closing::Lives => Ok(attempt),
+            Closing::Closed => known(place, &attempt.id),
+            Closing::Unlaunched => {
+                self.spawn(&attempt.id)?;
+                known(place, &attempt.id)
+            }
+            Closing::Unseen(supervisor) => Err(RuntimeError::Unseen { attempt: attempt.id, supervisor }),
+        }
     }
 }
 
-/// The attempt as it is, closed if its supervisor is gone.
-fn close_if_lost(place: &Place, attempt: Attempt) -> Result<Attempt, RuntimeError> {
-    if attempt.state.is_terminal() {
-        return Ok(attempt);
-    }
-    match place.close_if_lost(&attempt)? {
-        Closing::Lives => Ok(attempt),
-        Closing::Closed => known(place, &attempt.id),
-        Closing::Unseen(supervisor) => Err(RuntimeError::Unseen { attempt: attempt.id, supervisor }),
-    }
-}
-
-fn known(place: &Place, id: &Name) -> Result<Attempt, RuntimeError> {
+pub(crate) fn known(place: &Place, id: &Name) -> Result<Attempt, RuntimeError> {
     let unknown = || RecordError::Unknown { level: xt_core::manifest::event::Level::Attempt, name: id.clone() };
     Ok(place.record.attempt(id)?.ok_or_else(unknown)?)
 }

@@ -6,23 +6,26 @@ use std::io::Write as _;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::{close, dup2_stdout, setsid};
 use xt_core::field::object;
+use xt_core::manifest::action::ActionKind;
+use xt_core::manifest::event::Level;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::name::Name;
 use xt_core::verb::settle::AttemptState;
-use xt_record::{Attempt, Process, RecordError};
+use xt_record::{Asked, Attempt, Liveness, Process, RecordError, Wish};
 use xt_sandbox::{Limits, Running};
 
+use crate::actions;
 use crate::clock::Clock;
 use crate::conclude::{Findings, Place};
 use crate::ending;
 use crate::error::{RuntimeError, file, system};
-use crate::folder::{Folder, read_document, try_lock, write_document};
+use crate::folder::{Folder, fill, read_document, reserve, try_lock, write_document};
 use crate::launch::{self, Training};
 use crate::outcome::Stop;
 use crate::papers::{Cancel, Launched, Order, Started};
@@ -32,6 +35,10 @@ use crate::watch::Watch;
 
 /// The hidden flag that makes a tool a supervisor.
 pub const FLAG: &str = "--supervise";
+/// How often a supervisor tries to close its run, and how long it waits before it tries again.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What a supervisor says when the attempt is its own.
 pub(crate) const CLAIMED: &str = "claimed";
 /// What it says when another has it.
@@ -69,18 +76,28 @@ fn supervise(store: &Path, attempt: &Name) -> Result<(), RuntimeError> {
     let place = Place::open(store, Clock::from_environment())?;
     let folder = Folder::of(place.store.path(), attempt);
     let Some(_lock) = try_lock(&folder)? else { return answer(TAKEN) };
-    let Some(attempt) = claim(&place, attempt)? else { return answer(TAKEN) };
+    let Some(attempt) = claim(&place, &folder, attempt)? else { return answer(TAKEN) };
     note_start(&place, &folder, &attempt)?;
     answer(CLAIMED)?;
     Supervisor { place, folder, signals, begun }.work(&attempt).map(drop)
 }
 
-/// Takes the attempt; `None` when another process has it or it has ended.
-fn claim(place: &Place, attempt: &Name) -> Result<Option<Attempt>, RuntimeError> {
+/// Takes the attempt; `None` when another process has it or it has ended. The lock of the run is ours.
+fn claim(place: &Place, folder: &Folder, attempt: &Name) -> Result<Option<Attempt>, RuntimeError> {
     let me = Process::own().map_err(file("read", Path::new("/proc/self/stat")))?;
-    match place.record.claim(attempt, &me, place.clock.now()) {
+    let gone = match place.record.claim(attempt, &me, place.clock.now()) {
+        Ok(attempt) => return Ok(Some(attempt)),
+        Err(RecordError::Claimed { owner, .. }) => owner,
+        Err(RecordError::Illegal { .. } | RecordError::Settled { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    // One that is gone and never came to start a worker is replaced: the workload was not started yet.
+    if gone.liveness() != Liveness::Dead || folder.launching().exists() {
+        return Ok(None);
+    }
+    match place.record.reclaim(attempt, &gone, &me, place.clock.now()) {
         Ok(attempt) => Ok(Some(attempt)),
-        Err(RecordError::Claimed { .. } | RecordError::Illegal { .. } | RecordError::Settled { .. }) => Ok(None),
+        Err(RecordError::Claimed { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -137,14 +154,36 @@ impl Supervisor {
         let plan = self.place.plan(attempt)?;
         let order: Option<Order> = read_document(&self.folder.order())?;
         let (mode, planned) = asked(&plan, order.as_ref());
+        let reserved = reserve(&self.folder.ended());
         let mut findings = self.place.nothing(&plan, attempt.plan, mode, planned);
         match &order {
+            _ if reserved.is_err() => {
+                findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string())
+            }
             Some(order) => self.run(attempt, &plan, order, &mut findings),
             None => findings.cause = "there is no order that says which worker to start".into(),
         }
         let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         findings.observed.wall_nanoseconds = Some(passed);
-        self.place.conclude(attempt, &plan, findings)
+        findings.finished = Some(self.place.clock.now());
+        self.settle(attempt, &plan, findings)
+    }
+
+    /// Keeps what is known of the end, then closes the run. A store that is full or a record that is locked may not be so
+    /// for long; if it stays so, whoever reconciles closes the run with what is kept.
+    fn settle(&self, attempt: &Attempt, plan: &Plan, findings: Findings) -> Result<Run, RuntimeError> {
+        let kept = findings.paper(&attempt.id, self.place.clock.now());
+        if let Err(error) = fill(&self.folder.ended(), &kept) {
+            drop(writeln!(std::io::stderr(), "{error}"));
+        }
+        let mut closed = self.place.conclude(attempt, plan, findings);
+        for _ in 1..TRIES {
+            let Err(error) = &closed else { break };
+            drop(writeln!(std::io::stderr(), "{error}"));
+            std::thread::sleep(PAUSE);
+            closed = self.place.conclude(attempt, plan, kept.clone().into());
+        }
+        closed
     }
 
     fn run(&self, attempt: &Attempt, plan: &Plan, order: &Order, findings: &mut Findings) {
@@ -225,10 +264,24 @@ impl Supervisor {
         read_document(&self.folder.cancel())
     }
 
+    /// The wish goes into the record like any other. A record that cannot be written does not make it unheard.
     fn note_signal(&self, signal: &str) -> Result<(), RuntimeError> {
         let name = self.folder.root().file_name().and_then(|name| name.to_str()).and_then(Name::new);
         let Some(attempt) = name else { return Ok(()) };
-        let cancel = Cancel { attempt, by: format!("{signal} to the supervisor"), at: self.place.clock.now() };
-        crate::folder::write_once(&self.folder.cancel(), &cancel).map(drop)
+        let by = format!("{signal} to the supervisor");
+        let (level, now) = (Level::Attempt, self.place.clock.now());
+        let wish = Wish { kind: ActionKind::Cancel, level, target: attempt.clone(), by: by.clone(), now };
+        match self.place.record.ask(&wish) {
+            Ok(Asked::New(action) | Asked::Open(action)) => {
+                actions::deliver(&self.place, &action)?;
+            }
+            Ok(Asked::Ended) => {}
+            Err(error) => {
+                drop(writeln!(std::io::stderr(), "{error}"));
+                let cancel = Cancel { attempt, by, at: now };
+                crate::folder::write_once(&self.folder.cancel(), &cancel)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -102,6 +102,46 @@ impl Follower {
     }
 }
 
+/// The lines of a telemetry file as they are, for whoever reads on from where another reader stopped.
+#[derive(Debug)]
+pub struct Telemetry {
+    path: PathBuf,
+    file: Option<File>,
+    rest: Vec<u8>,
+    skip: u64,
+}
+
+impl Telemetry {
+    /// The file at `path`, which need not be there yet, from the line after the first `after` ones.
+    pub fn new(path: &Path, after: u64) -> Self {
+        Self { path: path.into(), file: None, rest: Vec::new(), skip: after }
+    }
+
+    /// The whole lines that came since the last call, each with its line feed.
+    pub fn news(&mut self) -> Result<Vec<Vec<u8>>, RuntimeError> {
+        if self.file.is_none() {
+            match File::open(&self.path) {
+                Ok(opened) => self.file = Some(opened),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(file("read", &self.path)(error)),
+            }
+        }
+        if let Some(source) = &mut self.file {
+            source.read_to_end(&mut self.rest).map_err(file("read", &self.path))?;
+        }
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let bytes: Vec<u8> = self.rest.drain(..whole).collect();
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec);
+        Ok(lines
+            .filter(|_| {
+                let new = self.skip == 0;
+                self.skip = self.skip.saturating_sub(1);
+                new
+            })
+            .collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +178,21 @@ mod tests {
         writer.file.write_all(b"\n").unwrap();
         assert_eq!(all(&mut follower), [held(3)]);
         assert_eq!(all(&mut follower), []);
+    }
+
+    #[test]
+    fn lines_read_on_from_where_another_reader_stopped_are_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("telemetry.jsonl");
+        let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n").into_bytes()).collect::<Vec<_>>();
+        let mut late = Telemetry::new(&path, 1);
+        assert_eq!(late.news().unwrap(), text(&[]), "there is no file yet");
+        std::fs::write(&path, "one\ntwo\nthr").unwrap();
+        assert_eq!(late.news().unwrap(), text(&["two"]));
+        assert_eq!(Telemetry::new(&path, 0).news().unwrap(), text(&["one", "two"]), "the control");
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"ee\nfour\n").unwrap();
+        assert_eq!(late.news().unwrap(), text(&["three", "four"]));
+        assert_eq!(Telemetry::new(&path, 9).news().unwrap(), text(&[]));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use xt_core::digest::Digest;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
-use xt_core::verb::settle::Machine as _;
+use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_record::{Attempt, Liveness, Process};
 
 use crate::conclude::{Dropped, Findings, Place};
 use crate::error::RuntimeError;
-use crate::folder::{Folder, read_document, try_lock};
+use crate::folder::{Folder, filled, read_document, try_lock};
 use crate::ledger::Ledger;
-use crate::papers::{Launched, Order, Started};
+use crate::papers::{Ended, Launched, Order, Started};
 use crate::telemetry::Follower;
 
 /// Nothing was observed.
@@ -24,6 +24,9 @@ pub(crate) const UNOBSERVED: Observed = Observed {
     denied_calls: None,
 };
 
+/// So many supervisors are replaced before an attempt is given up: something takes them away.
+const PATIENCE: u64 = 3;
+
 /// Nobody saw an exit.
 pub(crate) const NO_EXIT: ProcessExit = ProcessExit { code: None, signal: None };
 
@@ -34,6 +37,8 @@ pub(crate) enum Closing {
     Lives,
     /// It is gone, and the run is closed.
     Closed,
+    /// It is gone and never came to start a worker, so another one can take its place.
+    Unlaunched,
     /// It holds no lock, and whether it lives cannot be seen from here (E-04). A person must look.
     Unseen(String),
 }
@@ -54,6 +59,7 @@ impl Place {
             observed: UNOBSERVED,
             dropped: Dropped::default(),
             started: self.clock.now(),
+            finished: None,
         }
     }
 
@@ -90,7 +96,8 @@ impl Place {
         self.conclude(attempt, &plan, findings).map(Some)
     }
 
-    /// Closes an attempt as lost when its supervisor is gone.
+    /// Closes an attempt whose supervisor is gone: with what the supervisor knew of its end, if it came to write that;
+    /// else as lost, unless no worker was ever started.
     ///
     /// Gone means both: the process that claimed it does not run, and nobody holds the lock that a supervisor holds as
     /// long as it lives. Either alone can mislead: a number is used again, and not every file system locks.
@@ -111,8 +118,23 @@ impl Place {
             return Ok(Closing::Unseen(process.to_string()));
         }
         let plan = self.plan(attempt)?;
-        let findings = self.lost(attempt, &plan, &folder, process)?;
+        let findings = match filled::<Ended>(&folder.ended())?.filter(|ended| ended.attempt == attempt.id) {
+            Some(ended) => ended.into(),
+            None if folder.launching().exists() || attempt.state != AttemptState::Starting => {
+                self.lost(attempt, &plan, &folder, process)?
+            }
+            None if self.record.reclaims(&attempt.id)? < PATIENCE => return Ok(Closing::Unlaunched),
+            None => self.never_launched(attempt, &plan, &folder)?,
+        };
         self.conclude(attempt, &plan, findings).map(|_| Closing::Closed)
+    }
+
+    fn never_launched(&self, attempt: &Attempt, plan: &Plan, folder: &Folder) -> Result<Findings, RuntimeError> {
+        let order: Option<Order> = read_document(&folder.order())?;
+        let (mode, planned) = asked(plan, order.as_ref());
+        let mut findings = self.nothing(plan, attempt.plan, mode, planned);
+        findings.cause = format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1);
+        Ok(findings)
     }
 
     fn lost(&self, attempt: &Attempt, plan: &Plan, folder: &Folder, by: &Process) -> Result<Findings, RuntimeError> {

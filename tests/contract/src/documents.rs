@@ -12,6 +12,7 @@ use xt_core::field::{Field, Manifest, object};
 use xt_core::fingerprint;
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
+use xt_core::manifest::action::{Action, ActionKind, Step};
 use xt_core::manifest::bundle::{
     Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Size, Verification,
 };
@@ -36,6 +37,8 @@ use xt_core::manifest::incident::{
 };
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
+use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietRun, Try};
+use xt_core::manifest::reconciliation::{Found as Settled, Reason, Reconciliation};
 use xt_core::manifest::refusal::Refusal;
 use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison, PinDifference, Replay};
 use xt_core::manifest::run::{
@@ -50,7 +53,8 @@ use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
 use xt_core::verb::decide::decide;
 use xt_core::verb::evaluate::{self, Found};
-use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
+use xt_core::verb::quiesce::Stage as Next;
+use xt_core::verb::settle::{ActionState, AttemptState, ExperimentState, NodeState, OperationState, RunState};
 use xt_core::verb::triage;
 
 /// Valid documents of every kind, without `id`.
@@ -68,6 +72,9 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &replays());
     add(&mut all, &events());
     add(&mut all, &standings());
+    add(&mut all, &actions());
+    add(&mut all, &reconciliations());
+    add(&mut all, &quiescences());
     add(&mut all, &[refusal()]);
     add(&mut all, &[incident_with(3)]);
     add(&mut all, &incident_reports());
@@ -104,6 +111,9 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.replay/1" => decode::<Replay>(value),
         "xt.event/1" => decode::<Event>(value),
         "xt.status/1" => decode::<Standing>(value),
+        "xt.action/1" => decode::<Action>(value),
+        "xt.reconciliation/1" => decode::<Reconciliation>(value),
+        "xt.quiescence/1" => decode::<Quiescence>(value),
         "xt.refusal/1" => decode::<Refusal>(value),
         "xt.incident/1" => decode::<Incident>(value),
         "xt.incident-report/1" => decode::<IncidentReport>(value),
@@ -453,6 +463,7 @@ fn events() -> Vec<Event> {
 fn standings() -> Vec<Standing> {
     let waiting = Standing {
         attempt: name("attempt-1"),
+        level: Level::Attempt,
         state: AttemptState::Requested,
         observed: Seen::Waiting,
         why: String::from("no supervisor has claimed it"),
@@ -461,6 +472,7 @@ fn standings() -> Vec<Standing> {
         run_record: None,
         last_event: 3,
         last_event_at: instant(1_796_000_000),
+        retry_of: None,
         operation: name("operation-1"),
         operation_state: OperationState::Intended,
         run: name("run-1"),
@@ -475,11 +487,91 @@ fn standings() -> Vec<Standing> {
         request: digest("request"),
     };
     let mut working = waiting.clone();
+    working.retry_of = Some(name("attempt-0"));
     working.liveness = Some(Liveness::Alive);
     working.supervisor =
         Some(Supervisor { pid: 77, start_time: 1234, boot_id: String::from("boot"), namespace: 4_026_531_836 });
     working.run_record = Some(digest("run"));
     vec![waiting, working]
+}
+
+fn actions() -> Vec<Action> {
+    let asked = Action {
+        action: name("act-1"),
+        kind: ActionKind::Cancel,
+        level: Level::Attempt,
+        target: name("attempt-1"),
+        by: String::from("xt-run --cancel"),
+        at: instant(1_796_000_000),
+        state: ActionState::Active,
+        operations: vec![Step {
+            operation: name("operation-2"),
+            attempt: name("attempt-1"),
+            state: OperationState::Sent,
+            outcome: None,
+        }],
+    };
+    let mut done = asked.clone();
+    done.kind = ActionKind::Drain;
+    done.state = ActionState::Done;
+    done.operations[0].outcome = Some(AttemptState::Drained);
+    vec![asked, done]
+}
+
+fn reconciliations() -> Vec<Reconciliation> {
+    let adopted = Reconciliation {
+        attempt: name("attempt-1"),
+        level: Level::Attempt,
+        experiment: name("experiment-1"),
+        operation: name("operation-1"),
+        found: Settled::Adopted,
+        state: AttemptState::Running,
+        reason: None,
+        why: String::from("its supervisor runs"),
+    };
+    let of = |found| Reconciliation { found, ..adopted.clone() };
+    let mut all: Vec<_> = Settled::ALL.iter().map(|found| of(*found)).collect();
+    all.extend(Reason::ALL.iter().map(|reason| Reconciliation { reason: Some(*reason), ..of(Settled::Escalated) }));
+    all
+}
+
+fn quiescences() -> Vec<Quiescence> {
+    let tries = |run_record| vec![Try { attempt: name("attempt-1"), state: AttemptState::Failed, run_record }];
+    let run = QuietRun {
+        run: name("run-1"),
+        level: Level::Run,
+        seed: 7,
+        state: RunState::Failed,
+        subject: None,
+        cycle: None,
+        attempts: tries(None),
+    };
+    let evaluation = QuietRun {
+        level: Level::EvaluationRun,
+        subject: Some(digest("bundle")),
+        cycle: Some(1),
+        attempts: tries(Some(digest("run"))),
+        ..run.clone()
+    };
+    let node = QuietNode {
+        node: name("node-1"),
+        fingerprint: digest("fingerprint"),
+        state: NodeState::Active,
+        runs: vec![run, evaluation],
+    };
+    let ended = Quiescence {
+        experiment: name("experiment-1"),
+        status: ExperimentState::Cancelled,
+        quiescent: true,
+        next_stage: None,
+        objective: None,
+        last_event: 9,
+        nodes: vec![node],
+    };
+    let going = Quiescence { objective: Some(String::from("{}")), quiescent: false, ..ended.clone() };
+    let mut all = vec![ended, going.clone()];
+    all.extend(Next::ALL.iter().map(|stage| Quiescence { next_stage: Some(*stage), ..going.clone() }));
+    all
 }
 
 fn refusal() -> Refusal {

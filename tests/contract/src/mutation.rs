@@ -53,11 +53,21 @@ pub fn mixed(document: &Value, pool: &[Value], draws: &mut Draws) -> Value {
     changed
 }
 
-/// All values inside some documents, as grafts for [`mixed`].
+/// All values inside some documents, as grafts for [`mixed`], except whole numbers written as floats.
 pub fn pool<'a>(documents: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     documents
         .flat_map(|document| pointers(document).into_iter().filter_map(|pointer| document.pointer(&pointer).cloned()))
+        .filter(|value| !has_whole_float(value))
         .collect()
+}
+
+fn has_whole_float(value: &Value) -> bool {
+    match value {
+        Value::Float(number) => number.get() % 1.0 == 0.0,
+        Value::List(items) => items.iter().any(has_whole_float),
+        Value::Object(members) => members.values().any(has_whole_float),
+        _ => false,
+    }
 }
 
 /// A repeatable stream of choices.

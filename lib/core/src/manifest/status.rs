@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use crate::digest::Digest;
 use crate::instant::Instant;
+use crate::manifest::event::Level;
 use crate::name::Name;
 use crate::tag;
 use crate::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
@@ -14,6 +15,8 @@ crate::record! {
     pub struct Status as tag::STATUS {
         /// The attempt.
         attempt: Name,
+        /// What kind of attempt it is.
+        level: Level,
         /// Its state in the record.
         state: AttemptState,
         /// What can be said of it now; reading it never changes the record.
@@ -30,6 +33,8 @@ crate::record! {
         last_event: u64,
         /// When that event was written.
         last_event_at: Instant,
+        /// The attempt that this one is a retry of; `null` for most.
+        retry_of: Option<Name>,
         /// The operation that asked for it.
         operation: Name,
         /// State of the operation.

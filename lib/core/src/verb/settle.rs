@@ -45,6 +45,28 @@ pub trait Machine: Copy + PartialEq + 'static {
     }
 }
 
+/// Whether the machine of `level` allows the step, by the words of its states; `None` before it is the beginning.
+pub fn legal(level: Level, before: Option<&str>, after: &str) -> bool {
+    let allows = match level {
+        Level::Experiment => allows::<ExperimentState>,
+        Level::Node => allows::<NodeState>,
+        Level::Run => allows::<RunState>,
+        Level::Attempt => allows::<AttemptState>,
+        Level::EvaluationRun => allows::<EvaluationRunState>,
+        Level::EvaluationAttempt => allows::<EvaluationAttemptState>,
+        Level::Operation => allows::<OperationState>,
+        Level::Action => allows::<ActionState>,
+    };
+    allows(before, after)
+}
+
+fn allows<S: Machine>(before: Option<&str>, after: &str) -> bool {
+    match before {
+        None => S::INITIAL.name() == after,
+        Some(before) => S::EDGES.iter().any(|(from, to)| from.name() == before && to.name() == after),
+    }
+}
+
 /// Declares a machine: `machine! { State, Level::X, starts Initial: From => [To, …]; … }`.
 macro_rules! machine {
     ($state:ident, $level:expr, starts $initial:ident: $($from:ident => [$($to:ident),+];)+) => {
@@ -319,6 +341,8 @@ mod tests {
         for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
             let legal = expected.contains(&(from.name(), to.name()));
             assert_eq!(from.step(to).is_ok(), legal, "{} {from:?} -> {to:?}", S::LEVEL);
+            assert_eq!(super::legal(S::LEVEL, Some(from.name()), to.name()), legal, "{} {from:?} -> {to:?}", S::LEVEL);
+            assert_eq!(super::legal(S::LEVEL, None, to.name()), to == S::INITIAL, "{} begins as {to:?}", S::LEVEL);
             assert!(!legal || (from != to && !from.is_terminal()), "{} {from:?} -> {to:?}", S::LEVEL);
         }
         assert_eq!(S::EDGES.len(), expected.len(), "{}: an edge is there twice", S::LEVEL);

@@ -1,0 +1,109 @@
+//! A run in a paragraph, from the record alone: what ran, on what, and how it ended.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::manifest::action::Action;
+use crate::manifest::plan::Plan;
+use crate::manifest::run::{Run, Stack};
+use crate::manifest::status::{Observed, Status};
+use crate::verb::settle::Machine as _;
+
+/// Tells of an attempt in sentences. What is not known is not made up: without plan or run record there is less to tell.
+pub fn story(status: &Status, plan: Option<&Plan>, run: Option<&Run>, actions: &[Action]) -> String {
+    let mut sentences = Vec::from([asked(status, plan)]);
+    sentences.extend(run.map(ran_on));
+    sentences.extend(run.map(isolated));
+    sentences.extend(actions.iter().filter_map(|action| wished(action, status)));
+    sentences.push(match run {
+        Some(run) => ended(status, run),
+        None => stands(status),
+    });
+    sentences.join(" ")
+}
+
+fn asked(status: &Status, plan: Option<&Plan>) -> String {
+    let what = plan.map_or_else(
+        || format!("candidate {}", short(&status.fingerprint.to_string())),
+        |plan| format!("candidate \"{}\" ({})", plan.candidate.name, short(&status.fingerprint.to_string())),
+    );
+    let steps = plan.map_or_else(String::new, |plan| format!(", {}", count(plan.work.steps, "step")));
+    let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));
+    format!(
+        "{} is an attempt at {what} with seed {}{steps}, under experiment {}, asked for by operation {} with plan {}.{again}",
+        status.attempt,
+        status.seed,
+        status.experiment,
+        status.operation,
+        short(&status.plan.to_string()),
+    )
+}
+
+fn ran_on(run: &Run) -> String {
+    let Some(Stack { worker, processor, system, reported, libraries, .. }) = &run.stack else {
+        return "No worker could be read.".into();
+    };
+    let threads = reported.as_ref().map_or_else(String::new, |reported| {
+        format!(", {} and {} vector instructions", count(reported.threads, "thread"), reported.cpu_capability)
+    });
+    let many = count(libraries.len() as u64, "library").replace("librarys", "libraries");
+    format!("It ran worker {} with {many} on {processor}, {system}{threads}.", short(&worker.to_string()))
+}
+
+fn isolated(run: &Run) -> String {
+    match run.custody {
+        Some(custody) => {
+            format!("Its isolation was {}, with evidence in {}.", run.isolation, short(&custody.to_string()))
+        }
+        None => format!("It never came to a sandbox; isolation {} was asked for.", run.isolation),
+    }
+}
+
+fn wished(action: &Action, status: &Status) -> Option<String> {
+    let concerns =
+        action.target == status.attempt || action.operations.iter().any(|step| step.attempt == status.attempt);
+    let state = if action.state.is_terminal() { "closed as" } else { "which is" };
+    concerns.then(|| format!("{} asked for a {} at {} ({state} {}).", action.by, action.kind, action.at, action.state))
+}
+
+fn ended(status: &Status, run: &Run) -> String {
+    let seconds = run.finished.unix().saturating_sub(run.started.unix());
+    let time = run.observed.wall_nanoseconds.map_or_else(
+        || format!("{seconds} s by the clock"),
+        |nanoseconds| format!("{}.{:03} s", nanoseconds / 1_000_000_000, nanoseconds / 1_000_000 % 1000),
+    );
+    let kept = match (run.artifacts.len(), run.quarantined.len()) {
+        (0, 0) => "It left no files".to_string(),
+        (kept, 0) => format!("It left {}", count(kept as u64, "file")),
+        (_, apart) => format!("{} of it lie apart in quarantine", count(apart as u64, "file")),
+    };
+    let progress = format!("{} of {} steps", run.progress.steps, run.progress.planned);
+    let record =
+        status.run_record.map_or_else(String::new, |id| format!(", as run record {} says", short(&id.to_string())));
+    format!(
+        "It ended as {} at {} after {progress} in {time}: {}. {kept}{record}.",
+        run.status,
+        run.finished,
+        run.cause.trim_end_matches('.')
+    )
+}
+
+fn stands(status: &Status) -> String {
+    match status.observed {
+        Observed::Ended => format!("It ended as {}, and no run record is in the store.", status.state),
+        Observed::Working => format!("It is {}: {}.", status.state, status.why),
+        Observed::Waiting => format!("It has not begun: {}.", status.why),
+        Observed::Lost => format!("It is lost: {}. xt-log reconcile records that.", status.why),
+        Observed::Uncertain => format!("The record has it as {}, and {}.", status.state, status.why),
+    }
+}
+
+fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// A digest as people read it: the first twelve digits.
+fn short(digest: &str) -> String {
+    digest.chars().take("sha256:".len() + 12).collect()
+}
