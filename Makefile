@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 PREFIX ?= /usr/local
 
-TOOLS := xt-compile xt-run xt-freeze xt-replay xt-triage xt-decide xt-store xt-log
+TOOLS := xt-compile xt-run xt-freeze xt-replay xt-snapshot xt-triage xt-decide xt-store xt-log
 BIN := $(CURDIR)/target/debug
 LIBTORCH_DIR := $(or $(LIBTORCH),$(CURDIR)/.libtorch)
 # The worker and what links libtorch; everything else builds without it.
@@ -75,6 +75,7 @@ generate: build ## Rewrite man/ and schemas/ from the code
 .PHONY: bench
 bench: build ## Time what matters, in pairs
 	@benches/start
+	@benches/snapshot
 
 # ---- installing ----
 

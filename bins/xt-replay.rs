@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 use xt_bundle::{Given, Papers};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, note, parse_one};
@@ -17,14 +17,16 @@ use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::job::Message;
-use xt_core::manifest::plan::Mode;
-use xt_core::manifest::replay::{Divergence, Outcome, PinDifference, Replay};
-use xt_core::manifest::run::{Reported, Run, Stack, Status};
-use xt_core::manifest::trace::Step;
-use xt_core::name::Name;
-use xt_core::verb::{bind, compare};
+use xt_core::manifest::replay::{Audit, Divergence, Localization, Outcome, PinDifference, Replay, Segment, TraceDiff};
+use xt_core::manifest::run::{Reported, Run, Stack, Start, Status, Taken};
+use xt_core::manifest::snapshot::Snapshot;
+use xt_core::manifest::trace::{StageName, Step};
+use xt_core::random::Stream;
+use xt_core::verb::{bind, compare, draw, snapshot};
 use xt_runtime::worker::{self, Worker};
-use xt_runtime::{Clock, Followed, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow};
+use xt_runtime::{
+    Clock, Followed, Original, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow, last_state,
+};
 use xt_store::{Store, StoreError};
 
 /// Repeat a run and compare it step by step, bit for bit
@@ -33,7 +35,7 @@ use xt_store::{Store, StoreError};
 /// every difference before anything computes. Then each step is compared as it comes, and the replay stops at the first
 /// that differs. After the last step the outputs are compared.
 #[derive(Parser, Debug)]
-#[command(name = "xt-replay", version)]
+#[command(name = "xt-replay", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 struct Arguments {
     /// Run record, bundle or archive: a file, a digest in the store, or - for standard input
     #[arg(value_name = "RUN|BUNDLE", default_value = "-")]
@@ -41,6 +43,18 @@ struct Arguments {
     /// Stop after this step [default: the last recorded one]
     #[arg(long, value_name = "STEP", value_parser = clap::value_parser!(u64).range(1..))]
     to: Option<u64>,
+    /// Begin after this step, at the nearest stored state at or before it [default: the start]
+    #[arg(long, value_name = "STEP", value_parser = clap::value_parser!(u64).range(1..))]
+    from: Option<u64>,
+    /// Replay only K parts between stored states, drawn by lot from the digest of the trace
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["to", "from"])]
+    audit: Option<u64>,
+    /// Where it diverges, restore the last equal state and say which tensors differ there
+    #[arg(long)]
+    localize: bool,
+    /// Draw both traces into FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "audit")]
+    svg: Option<PathBuf>,
     /// Replay on another stack than the recorded one; the report lists what differs
     #[arg(long)]
     ignore_stack: bool,
@@ -50,8 +64,26 @@ struct Arguments {
     /// Write the report to FILE, which appears only when the replay was equal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Compare two recorded traces without running anything; exit status 1 when they part, 3 when one is only longer
+    Diff {
+        /// Run record, bundle or archive
+        #[arg(value_name = "A")]
+        first: OsString,
+        /// The other
+        #[arg(value_name = "B")]
+        second: OsString,
+        /// Draw both into FILE
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
 }
 
 impl Tool for Arguments {
@@ -59,7 +91,7 @@ impl Tool for Arguments {
         input: "One run record (xt.run/1), bundle (xt.bundle/1) or archive of xt-freeze. An archive is verified and taken \
                 into the store first; the store may be absent or empty then.",
         output: "One xt.replay/1: steps compared, the first divergence by step and component, outputs by digest. The run \
-                 record of the replay is in the store.",
+                 record of the replay is in the store. diff gives one xt.trace-diff/1.",
         files: &[(".xt", "the store; --store or XT_STORE names another")],
         examples: &[
             ("xt-replay model.tar.zst", "Repeat the run of an archive and compare every step."),
@@ -69,11 +101,19 @@ impl Tool for Arguments {
             ),
             ("xt-compile candidate.json | xt-run | xt-replay", "Train twice and compare."),
             ("xt-replay --to 10 run.json", "Compare the first ten steps only."),
+            ("xt-replay --from 900 run.json", "Begin at the nearest stored state at or before step 900."),
+            ("xt-replay --audit 3 run.json", "Check three parts between stored states, drawn by lot."),
+            (
+                "xt-replay --localize --svg parted.svg run.json",
+                "Name step, stage and tensor of a divergence, and draw it.",
+            ),
+            ("xt-replay diff a.json b.json", "Where do two recorded runs part?"),
         ],
         exits: &[
             Exit::Yes,
             Exit::No,
             Exit::Usage,
+            Exit::Undecided,
             Exit::Refused,
             Exit::Store,
             Exit::Custody,
@@ -82,7 +122,15 @@ impl Tool for Arguments {
             Exit::NotNow,
             Exit::Bug,
         ],
-        see_also: &["xt-run(1)", "xt-freeze(1)", "xt-log(1)", "xt-store(5)", "xt-manifest(5)", "xt(7)"],
+        see_also: &[
+            "xt-run(1)",
+            "xt-snapshot(1)",
+            "xt-freeze(1)",
+            "xt-log(1)",
+            "xt-store(5)",
+            "xt-manifest(5)",
+            "xt(7)",
+        ],
     };
 
     fn common(&self) -> &Common {
@@ -129,48 +177,101 @@ fn main() -> ExitCode {
         return code;
     }
     let left = Left::new(None);
-    let code = xt_cli::main(|arguments: Arguments| arguments.replay(&left));
+    let code = xt_cli::main(|arguments: Arguments| match &arguments.verb {
+        None => arguments.replay(&left),
+        Some(Verb::Diff { first, second, svg }) => arguments.diff(first, second, svg.as_deref()),
+    });
     // 128+n says that a signal ended the waiting and that nothing was settled.
     left.get().and_then(|signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
 }
 
+/// A part of a run that is to be done again.
+struct Part {
+    from: Option<Start>,
+    to: u64,
+}
+
+impl Part {
+    fn begin(&self) -> u64 {
+        self.from.as_ref().map_or(0, |start| start.step)
+    }
+}
+
+/// A part that was done again and compared.
+struct Done<'a> {
+    followed: Followed,
+    comparison: Comparison<'a>,
+}
+
 impl Arguments {
     fn replay(&self, left: &Left) -> Result<Exit, Error> {
-        let recorded = Recorded::read(self)?;
+        let recorded = Recorded::read(self, &self.source, self.to)?;
         let worker = worker::find(self.worker.as_deref())?;
         let allowed = self.admit(&recorded, &worker)?;
-        let request = Request {
-            mode: Mode::Replay,
-            to_step: (recorded.steps < recorded.papers.plan.work.steps).then_some(recorded.steps),
-            ..Request::new(recorded.papers.plan.clone(), experiment())
-        };
-        let (runtime, signals) = (self.runtime()?, Signals::block()?);
-        let attempt = runtime.submit_or_get(&request, &worker)?.id;
-        let mut comparison = Comparison::new(&recorded, allowed, self.ignore_stack);
-        let mut progress = Progress::new(&self.common, "replay", recorded.steps, "steps");
-        let mut failed = None;
-        let followed = follow(&runtime, &attempt, Role::Owner("xt-replay"), &signals, &mut |message| {
-            let stop = comparison.hear(message);
-            progress.update(comparison.equal, comparison.state());
-            if stop && let Err(error) = runtime.cancel(&attempt, "xt-replay: what was to be seen is seen") {
-                failed.get_or_insert(error);
-            }
-        });
-        progress.finish();
-        let followed = match followed {
-            Ok(followed) => followed,
-            Err(Unfinished::Failed(error)) => return Err(error.into()),
-            Err(Unfinished::Left(signal)) => {
-                left.set(Some(signal));
-                return Ok(Exit::Workload);
-            }
-        };
-        failed.map_or(Ok(()), |error: RuntimeError| Err(Error::from(error)))?;
-        comparison.check_stack(&recorded.stack, &followed.run);
-        if !comparison.refused.is_empty() {
-            return Err(ReplayError::Refused(compare::refusal(&comparison.refused)).into());
+        let again = Again { arguments: self, recorded: &recorded, worker, allowed, runtime: self.runtime()?, left };
+        let signals = Signals::block()?;
+        if let Some(count) = self.audit {
+            return again.audit(count, &signals);
         }
-        self.report(&recorded, &comparison.conclude(&recorded, &followed), &followed)
+        let from = match self.from {
+            Some(step) if step >= recorded.steps => {
+                let message = format!("--from {step}: there is no step after it up to {}", recorded.steps);
+                return Err(ReplayError::Refused(Faults::one("run#/trace", "replay.step", message)).into());
+            }
+            Some(step) => recorded.original().nearest(&recorded.store, step)?,
+            None => None,
+        };
+        if let Some(step) = self.from.filter(|step| from.as_ref().is_none_or(|start| start.step != *step)) {
+            let begin = from.as_ref().map_or(0, |start| start.step);
+            note(&self.common, &format!("replay: no state after step {step} is stored; it begins after step {begin}"));
+        }
+        let part = Part { from, to: recorded.steps };
+        let Some(done) = again.run(&part, &signals)? else { return Ok(Exit::Workload) };
+        self.draw(&recorded, &done.comparison.seen)?;
+        let localization = if self.localize { again.localize(&done, &part, &signals)? } else { None };
+        let mut replay = done.comparison.conclude(&recorded, &done.followed, &part);
+        replay.localization = localization;
+        self.report(&recorded, &replay, &done.followed)
+    }
+
+    fn draw(&self, recorded: &Recorded, seen: &[Step]) -> Result<(), Error> {
+        let Some(path) = &self.svg else { return Ok(()) };
+        let Some(first) = seen.first().and_then(|step| usize::try_from(step.step - 1).ok()) else { return Ok(()) };
+        let names = [format!("recorded: {}", recorded.id), "replayed".to_string()];
+        let svg = draw::comparison([&names[0], &names[1]], &recorded.papers.steps[first..], seen);
+        picture(path, &svg)
+    }
+
+    /// Compares two recorded traces.
+    fn diff(&self, first: &OsString, second: &OsString, svg: Option<&Path>) -> Result<Exit, Error> {
+        let (first, second) = (Recorded::read(self, first, None)?, Recorded::read(self, second, None)?);
+        let (one, other) = (&first.papers.steps, &second.papers.steps);
+        let (equal_steps, divergence, components) = compare::traces(one, other);
+        let (outcome, exit) = match &divergence {
+            Some(_) => (Outcome::Diverged, Exit::No),
+            None if one.len() == other.len() => (Outcome::Equal, Exit::Yes),
+            None => (Outcome::Incomplete, Exit::Undecided),
+        };
+        let found = TraceDiff {
+            first: first.id,
+            second: second.id,
+            same_plan: first.run.plan == second.run.plan,
+            outcome,
+            first_steps: one.len() as u64,
+            second_steps: other.len() as u64,
+            equal_steps,
+            divergence,
+            components,
+        };
+        if let Some(path) = svg {
+            let names = [first.id.to_string(), second.id.to_string()];
+            picture(path, &draw::comparison([&names[0], &names[1]], one, other))?;
+        }
+        note(&self.common, &format!("replay: {}", told(&found)));
+        let mut output = Output::new(self.output.as_deref().filter(|_| exit == Exit::Yes))?;
+        output.document(&found.encode())?;
+        output.finish()?;
+        Ok(exit)
     }
 
     fn runtime(&self) -> Result<Runtime, Error> {
@@ -180,7 +281,7 @@ impl Arguments {
     }
 
     /// Compares every pin with what would be used now. Gives the differences that are allowed.
-    fn admit(&self, recorded: &Recorded, worker: &std::path::Path) -> Result<Vec<PinDifference>, Error> {
+    fn admit(&self, recorded: &Recorded, worker: &Path) -> Result<Vec<PinDifference>, Error> {
         let plan = &recorded.papers.plan;
         let now = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?.stack();
         let differences = compare::stacks(&recorded.stack, &now);
@@ -208,6 +309,9 @@ impl Arguments {
             (Outcome::Incomplete, _) => Exit::Workload,
         };
         note(&self.common, &format!("replay: {}", sentence(replay, followed)));
+        if let Some(found) = &replay.localization {
+            note(&self.common, &format!("replay: {}", place(found)));
+        }
         if !replay.allowed.is_empty() {
             let names: Vec<&str> = replay.allowed.iter().map(|pin| pin.what.as_str()).collect();
             note(&self.common, &format!("replay: on another stack than run {}: {}", recorded.id, names.join(", ")));
@@ -219,13 +323,227 @@ impl Arguments {
     }
 }
 
-fn experiment() -> Name {
-    Name::new("replay").unwrap_or_else(|| unreachable!("a literal identifier"))
+/// Writes a picture, whole or not at all.
+fn picture(path: &Path, svg: &str) -> Result<(), Error> {
+    let mut output = Output::new(Some(path))?;
+    output.bytes(svg.as_bytes())?;
+    output.finish()
+}
+
+/// What a comparison of two recorded traces says.
+fn told(found: &TraceDiff) -> String {
+    let TraceDiff { equal_steps, first_steps, second_steps, .. } = found;
+    match &found.divergence {
+        Some(Divergence { step, component, recorded, replayed, .. }) => {
+            format!("they part at step {step}: {component}: first {recorded}; second {replayed}")
+        }
+        None if first_steps == second_steps => format!("all {equal_steps} steps are equal"),
+        None => format!("{equal_steps} common steps are equal; the first has {first_steps}, the second {second_steps}"),
+    }
+}
+
+/// What it takes to do parts of a run again.
+struct Again<'a> {
+    arguments: &'a Arguments,
+    recorded: &'a Recorded,
+    worker: PathBuf,
+    allowed: Vec<PinDifference>,
+    runtime: Runtime,
+    left: &'a Left,
+}
+
+impl<'a> Again<'a> {
+    /// Does a part again and compares it; `None` when signals ended the waiting.
+    fn run(&self, part: &Part, signals: &Signals) -> Result<Option<Done<'a>>, Error> {
+        let mut comparison = Comparison::new(self.recorded, self.allowed.clone(), self.arguments, part);
+        let request = self.recorded.original().request(part.from.clone(), part.to, false);
+        let Some(followed) = self.follow(&request, part, signals, &mut |message, progress| {
+            let stop = comparison.hear(message);
+            progress.update(comparison.equal, comparison.state());
+            stop
+        })?
+        else {
+            return Ok(None);
+        };
+        comparison.check_stack(&self.recorded.stack, &followed.run);
+        if !comparison.refused.is_empty() {
+            return Err(ReplayError::Refused(compare::refusal(&comparison.refused)).into());
+        }
+        Ok(Some(Done { followed, comparison }))
+    }
+
+    /// Submits `request` and follows it; `hear` says when there is nothing more to be seen.
+    fn follow(
+        &self,
+        request: &Request,
+        part: &Part,
+        signals: &Signals,
+        hear: &mut dyn FnMut(&Message, &mut Progress) -> bool,
+    ) -> Result<Option<Followed>, Error> {
+        let attempt = self.runtime.submit_or_get(request, &self.worker)?.id;
+        let mut progress = Progress::new(&self.arguments.common, "replay", part.to - part.begin(), "steps");
+        let mut failed = None;
+        let followed = follow(&self.runtime, &attempt, Role::Owner("xt-replay"), signals, &mut |message| {
+            if hear(message, &mut progress)
+                && let Err(error) = self.runtime.cancel(&attempt, "xt-replay: what was to be seen is seen")
+            {
+                failed.get_or_insert(error);
+            }
+        });
+        progress.finish();
+        match followed {
+            Ok(followed) => failed.map_or(Ok(Some(followed)), |error: RuntimeError| Err(Error::from(error))),
+            Err(Unfinished::Failed(error)) => Err(error.into()),
+            Err(Unfinished::Left(signal)) => {
+                self.left.set(Some(signal));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Replays `count` parts between stored states. Which ones follows from the digest of the trace, so that nobody who
+    /// wrote the trace could choose them without writing another trace.
+    fn audit(&self, count: u64, signals: &Signals) -> Result<Exit, Error> {
+        let (parts, of_steps) = (self.parts()?, self.recorded.steps);
+        let of = parts.len() as u64;
+        let seed =
+            self.recorded.run.trace.as_ref().map_or(0, |trace| {
+                trace.digest.bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+            });
+        let mut drawn: Vec<u64> = Stream::new(seed, "audit", 0).permutation(of);
+        drawn.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        drawn.sort_unstable();
+        let mut audit = Audit { segments: Vec::new(), of, steps: 0, of_steps };
+        let mut last = None;
+        for index in drawn {
+            let part = &parts[usize::try_from(index).unwrap_or_default()];
+            let Some(done) = self.run(part, signals)? else { return Ok(Exit::Workload) };
+            let (from, to, equal_steps) = (part.begin(), part.to, done.comparison.equal);
+            audit.segments.push(Segment { from, to, equal_steps, replayed: done.followed.run.id() });
+            audit.steps += to - from;
+            let replay = done.comparison.conclude(self.recorded, &done.followed, part);
+            let parted = replay.outcome != Outcome::Equal;
+            last = Some((replay, done.followed));
+            if parted {
+                break;
+            }
+        }
+        let Some((mut replay, followed)) = last else { return Ok(Exit::Undecided) };
+        note(&self.arguments.common, &format!("replay: {}", cost(&audit)));
+        (replay.steps, replay.equal_steps) = (of_steps, audit.segments.iter().map(|segment| segment.equal_steps).sum());
+        replay.audit = Some(audit);
+        self.arguments.report(self.recorded, &replay, &followed)
+    }
+
+    /// The run in parts between stored states.
+    fn parts(&self) -> Result<Vec<Part>, Error> {
+        let (states, _) = self.recorded.original().states(&self.recorded.store)?;
+        let (mut parts, mut from) = (Vec::new(), None);
+        for taken in states.into_iter().filter(|taken| taken.step < self.recorded.steps) {
+            let start = Start { run: self.recorded.id, snapshot: taken.snapshot, step: taken.step };
+            parts.push(Part { from: from.replace(start), to: taken.step });
+        }
+        parts.push(Part { from, to: self.recorded.steps });
+        Ok(parts)
+    }
+
+    /// Finds out which tensors differ where the comparison diverged, or where a stored state contradicts the trace.
+    fn localize(&self, done: &Done<'_>, part: &Part, signals: &Signals) -> Result<Option<Localization>, Error> {
+        let original = self.recorded.original();
+        let (mut states, bad) = original.states(&self.recorded.store)?;
+        let planted = bad.into_iter().map(|bad| bad.taken).find(|taken| taken.step <= self.recorded.steps);
+        let step = match (&done.comparison.divergence, &planted) {
+            (Some(divergence), Some(taken)) => divergence.step.min(taken.step),
+            (Some(divergence), None) => divergence.step,
+            (None, Some(taken)) => taken.step,
+            (None, None) => return Ok(None),
+        };
+        states.extend(planted);
+        states.sort_by_key(|taken| taken.step);
+        let mut found = Localization {
+            step,
+            stage: done.comparison.stage.unwrap_or(StageName::Optimizer),
+            module: None,
+            tensor: None,
+            compared_at: None,
+            recorded: None,
+            replayed: None,
+            differing: 0,
+            tensors: Vec::new(),
+            restores: u64::from(part.from.is_some()),
+            steps_again: done.comparison.equal + u64::from(done.comparison.divergence.is_some()),
+        };
+        // What the record holds at the step itself is best; the first state after it has the difference in it, spread out.
+        let Some(state) = states.iter().find(|taken| taken.step >= step && taken.step <= self.recorded.steps) else {
+            return Ok(Some(found));
+        };
+        let mut before = part.from.clone();
+        if let Some(nearest) =
+            original.nearest(&self.recorded.store, step - 1)?.filter(|start| start.step > part.begin())
+        {
+            before = Some(nearest);
+        }
+        let to = state.step;
+        let again = Part { from: before, to };
+        found.restores += u64::from(again.from.is_some());
+        found.steps_again += to - again.begin();
+        let request = original.request(again.from.clone(), to, true);
+        let Some(followed) = self.follow(&request, &again, signals, &mut |_, _| false)? else { return Ok(None) };
+        let Some((_, replayed)) = last_state(&followed.run).filter(|(made, _)| *made == to) else {
+            return Ok(Some(found));
+        };
+        self.tensors(&mut found, state, replayed)?;
+        Ok(Some(found))
+    }
+
+    /// Compares the recorded state with the one that was computed again.
+    fn tensors(&self, found: &mut Localization, recorded: &Taken, replayed: Digest) -> Result<(), Error> {
+        let store = &self.recorded.store;
+        let (first, second): (Snapshot, Snapshot) = (store.manifest(recorded.snapshot)?, store.manifest(replayed)?);
+        let bytes = |snapshot: &Snapshot| -> Result<[Vec<u8>; 2], Error> {
+            Ok([store.get(snapshot.parameters.file)?, store.get(snapshot.optimizer.file)?])
+        };
+        let (one, other) = (bytes(&first)?, bytes(&second)?);
+        let diff = snapshot::diff(
+            (&first, snapshot::Files { parameters: &one[0], optimizer: &one[1] }),
+            (&second, snapshot::Files { parameters: &other[0], optimizer: &other[1] }),
+        )
+        .map_err(|why| ReplayError::Refused(Faults::one("snapshot#", "snapshot.file", why)))?;
+        let differing: Vec<_> = diff.tensors.into_iter().filter(|tensor| !tensor.equal).collect();
+        found.compared_at = Some(recorded.step);
+        (found.recorded, found.replayed) = (Some(recorded.snapshot), Some(replayed));
+        found.differing = differing.len() as u64;
+        found.tensor = differing.first().map(|tensor| tensor.name.clone());
+        found.module =
+            found.tensor.as_ref().map(|name| name.rsplit_once('.').map_or(name.as_str(), |(module, _)| module).into());
+        found.tensors = differing.into_iter().take(MOST_TENSORS).collect();
+        Ok(())
+    }
+}
+
+/// So many tensors are listed.
+const MOST_TENSORS: usize = 20;
+
+/// What an audit has cost, and what it can be trusted for.
+fn cost(audit: &Audit) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "only shown")]
+    let chance = 100.0 * audit.segments.len() as f64 / audit.of as f64;
+    format!(
+        "audited {} of {} parts, {} of {} steps; a single bad part is met with a chance of {chance:.0} %",
+        audit.segments.len(),
+        audit.of,
+        audit.steps,
+        audit.of_steps
+    )
 }
 
 fn sentence(replay: &Replay, followed: &Followed) -> String {
     let Replay { outcome, steps, equal_steps, divergence, outputs, .. } = replay;
     match (outcome, divergence) {
+        (Outcome::Equal, _) if replay.audit.is_some() => format!("equal, {equal_steps} of {steps} steps audited"),
+        (Outcome::Equal, _) if replay.from > 0 => {
+            format!("equal, {equal_steps} steps from the state after step {} on", replay.from)
+        }
         (Outcome::Equal, _) => format!("equal, {equal_steps} of {steps} steps"),
         (Outcome::Diverged, Some(Divergence { step, component, recorded, replayed, .. })) => {
             format!("diverged at step {step}: {component}: recorded {recorded}; replayed {replayed}")
@@ -241,8 +559,26 @@ fn sentence(replay: &Replay, followed: &Followed) -> String {
     }
 }
 
+/// Where a divergence is, in words.
+fn place(found: &Localization) -> String {
+    let Localization { step, stage, restores, steps_again, differing, .. } = found;
+    let cost = format!("{restores} restores, {steps_again} steps computed again");
+    let (Some(tensor), Some(at)) = (found.tensors.first(), found.compared_at) else {
+        return format!(
+            "step {step}, stage {stage}; no state at or after it is stored, so no tensor can be named ({cost})"
+        );
+    };
+    let ulp = tensor.largest_ulp.map_or_else(|| "not finite".into(), |ulp| format!("at most {ulp} ULP"));
+    let spread = if at == *step { String::new() } else { format!(", seen after step {at}") };
+    format!(
+        "step {step}, stage {stage}, {} {}: {} of {} elements differ, {ulp}; {differing} tensors{spread} ({cost})",
+        tensor.part, tensor.name, tensor.differing, tensor.elements
+    )
+}
+
 /// What was recorded, and how far it is to be repeated.
 struct Recorded {
+    store: Store,
     run: Run,
     id: Digest,
     stack: Stack,
@@ -255,8 +591,8 @@ struct Recorded {
 
 impl Recorded {
     /// Finds the run; an archive is verified and taken into the store first.
-    fn read(arguments: &Arguments) -> Result<Self, Error> {
-        let source = Source::from(arguments.source.as_os_str());
+    fn read(arguments: &Arguments, source: &OsString, to: Option<u64>) -> Result<Self, Error> {
+        let source = Source::from(source.as_os_str());
         let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
         let path = &arguments.common.store;
         let given = match &source {
@@ -272,13 +608,13 @@ impl Recorded {
             }
             Given::Text(text) => (Store::open(path)?, Named::read(&text, &source.name())?),
         };
-        Self::of(&store, &named, arguments.to)
+        Self::of(store, &named, to)
     }
 
-    fn of(store: &Store, named: &Named, to: Option<u64>) -> Result<Self, Error> {
+    fn of(store: Store, named: &Named, to: Option<u64>) -> Result<Self, Error> {
         let id = named.run();
         let run: Run = store.manifest(id)?;
-        let papers = xt_bundle::papers(store, &run, true)?;
+        let papers = xt_bundle::papers(&store, &run, true)?;
         let (mut faults, mut told) = (papers.faults.clone(), Faults::new());
         let evidence = papers.evidence(&run);
         bind::check_told(&evidence, &mut told);
@@ -303,7 +639,11 @@ impl Recorded {
         if let Some(digest) = missing.into_iter().find(|digest| !store.contains(*digest).unwrap_or(false)) {
             return Err(StoreError::Missing { digest }.into());
         }
-        Ok(Self { steps: to.unwrap_or(recorded), run, id, stack, papers, told })
+        Ok(Self { steps: to.unwrap_or(recorded), store, run, id, stack, papers, told })
+    }
+
+    fn original(&self) -> Original<'_> {
+        Original { run: &self.run, plan: &self.papers.plan, steps: &self.papers.steps }
     }
 
     /// Whether the replay repeats all of a run that came to its end, so that outputs can be compared.
@@ -341,6 +681,8 @@ impl Named {
 struct Comparison<'a> {
     recorded: &'a [Step],
     reported: Option<&'a Reported>,
+    /// The last step that was compared, or the last before the first one.
+    at: u64,
     due: u64,
     ignore_stack: bool,
     allowed: Vec<PinDifference>,
@@ -348,19 +690,28 @@ struct Comparison<'a> {
     refused: Vec<PinDifference>,
     equal: u64,
     divergence: Option<Divergence>,
+    /// The stage of the divergence.
+    stage: Option<StageName>,
+    /// The lines that came, when they are to be drawn.
+    seen: Vec<Step>,
+    draws: bool,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(recorded: &'a Recorded, allowed: Vec<PinDifference>, ignore_stack: bool) -> Self {
+    fn new(recorded: &'a Recorded, allowed: Vec<PinDifference>, arguments: &Arguments, part: &Part) -> Self {
         Self {
             recorded: &recorded.papers.steps,
             reported: recorded.stack.reported.as_ref(),
-            due: recorded.steps,
-            ignore_stack,
+            at: part.begin(),
+            due: part.to,
+            ignore_stack: arguments.ignore_stack,
             allowed,
             refused: Vec::new(),
             equal: 0,
             divergence: None,
+            stage: None,
+            seen: Vec::new(),
+            draws: arguments.svg.is_some(),
         }
     }
 
@@ -393,13 +744,19 @@ impl<'a> Comparison<'a> {
     }
 
     fn step(&mut self, line: &Step) -> bool {
-        if self.divergence.is_some() || line.step != self.equal + 1 || line.step > self.due {
+        if self.divergence.is_some() || line.step != self.at + 1 || line.step > self.due {
             return false;
         }
-        let recorded = usize::try_from(self.equal).ok().and_then(|index| self.recorded.get(index));
-        self.divergence = recorded.and_then(|recorded| compare::steps(recorded, line));
-        if self.divergence.is_none() {
-            self.equal += 1;
+        let Some(recorded) = usize::try_from(self.at).ok().and_then(|index| self.recorded.get(index)) else {
+            return false;
+        };
+        self.divergence = compare::steps(recorded, line);
+        match &self.divergence {
+            None => (self.equal, self.at) = (self.equal + 1, line.step),
+            Some(_) => self.stage = Some(compare::first_stage(recorded, line)),
+        }
+        if self.draws {
+            self.seen.push(line.clone());
         }
         self.divergence.is_some()
     }
@@ -409,10 +766,10 @@ impl<'a> Comparison<'a> {
     }
 
     /// The report on a replay that has ended.
-    fn conclude(self, recorded: &Recorded, followed: &Followed) -> Replay {
+    fn conclude(self, recorded: &Recorded, followed: &Followed, part: &Part) -> Replay {
         let replayed = &followed.run;
-        let done = replayed.status == Status::Succeeded && self.equal == self.due;
-        let outputs = if done && recorded.whole() {
+        let done = replayed.status == Status::Succeeded && self.at == self.due;
+        let outputs = if done && recorded.whole() && self.due == recorded.steps {
             compare::outputs(&recorded.run.artifacts, &replayed.artifacts)
         } else {
             Vec::new()
@@ -429,10 +786,14 @@ impl<'a> Comparison<'a> {
             replayed: replayed.id(),
             allowed: self.allowed,
             outcome,
+            from: part.begin(),
+            snapshot: part.from.as_ref().map(|start| start.snapshot),
             steps: self.due,
             equal_steps: self.equal,
             divergence: self.divergence,
             outputs,
+            audit: None,
+            localization: None,
         }
     }
 }

@@ -20,6 +20,7 @@ use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::bind::WEIGHTS;
@@ -55,6 +56,18 @@ struct XtRun {
     /// Try again what a run that did not succeed tried: a new attempt with an identity and a record of its own
     #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "attach", "cancel"])]
     retry: Option<Name>,
+    /// Ask for a run to be stopped at its next step, after a snapshot, and wait until it has ended
+    #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach", "cancel", "retry", "detach"])]
+    drain: Option<Name>,
+    /// Go on from the last snapshot of a run that was drained, or that ended early, as a new attempt
+    #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach", "cancel", "retry", "drain"])]
+    resume: Option<Name>,
+    /// Store the complete state after every N steps; it changes nothing that is learned
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["attach", "cancel", "retry", "drain", "resume"])]
+    snapshot_every: Option<u64>,
+    /// Of these, keep the latest K only [default: all]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), requires = "snapshot_every")]
+    snapshot_keep: Option<u64>,
     /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
     #[arg(long, value_name = "PATH", env = worker::VARIABLE, global = true)]
     worker: Option<PathBuf>,
@@ -128,6 +141,12 @@ impl Tool for XtRun {
             ("xt-run --attach att-1", "see how it goes"),
             ("xt-run --cancel att-1", "stop it"),
             ("xt-run --retry att-1", "try it again after it failed, as a new attempt"),
+            (
+                "xt-run --snapshot-every 100 --snapshot-keep 3 plan.json",
+                "keep the last three states for xt-snapshot and xt-replay --from",
+            ),
+            ("xt-run --drain att-1", "stop it where it can go on, bit for bit: exit 76"),
+            ("xt-run --resume att-1", "go on from there"),
             ("xt-run sample run.json --prompt 'Once'", "let the trained model write"),
             ("xt-run doctor", "see which isolation this host enforces"),
             ("xt-run doctor --profile in-container --json", "the same for a host without namespaces, for programs"),
@@ -143,8 +162,9 @@ impl Tool for XtRun {
             Exit::Workload,
             Exit::System,
             Exit::NotNow,
+            Exit::Drained,
         ],
-        see_also: &["xt(7)", "xt-compile(1)", "xt-freeze(1)", "xt-replay(1)", "xt-log(1)"],
+        see_also: &["xt(7)", "xt-compile(1)", "xt-freeze(1)", "xt-replay(1)", "xt-snapshot(1)", "xt-log(1)"],
     };
 
     fn common(&self) -> &Common {
@@ -157,14 +177,7 @@ fn main() -> ExitCode {
         return code;
     }
     let left = Cell::new(None);
-    let code = xt_cli::main::<XtRun>(|tool| match (&tool.verb, &tool.cancel, &tool.attach, &tool.retry) {
-        (Some(Verb::Doctor(asked)), ..) => doctor(asked),
-        (Some(Verb::Sample(sample)), ..) => tool.sample(sample),
-        (None, Some(run), ..) => tool.cancel(run, &left),
-        (None, None, Some(run), _) => tool.attach(run, &left),
-        (None, None, None, Some(run)) => tool.retry(run, &left),
-        (None, None, None, None) => tool.run(&left),
-    });
+    let code = xt_cli::main::<XtRun>(|tool| tool.act(&left));
     // 128+n says that a signal ended the waiting and that nothing was settled.
     left.get().and_then(|signal: Signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
 }
@@ -191,9 +204,27 @@ impl XtRun {
         Ok(Runtime::new(&self.common.store, clock)?)
     }
 
+    fn act(&self, left: &Left) -> Result<Exit, Error> {
+        match (&self.verb, &self.cancel, &self.attach, &self.retry, &self.drain) {
+            (Some(Verb::Doctor(asked)), ..) => doctor(asked),
+            (Some(Verb::Sample(sample)), ..) => self.sample(sample),
+            (None, Some(run), ..) => self.cancel(run, left),
+            (None, None, Some(run), ..) => self.attach(run, left),
+            (None, None, None, Some(run), _) => self.retry(run, left),
+            (None, None, None, None, Some(run)) => self.drain(run, left),
+            (None, None, None, None, None) => self.run(left),
+        }
+    }
+
     /// Runs every plan, one after the other.
     fn run(&self, left: &Left) -> Result<Exit, Error> {
-        let requests = self.requests()?;
+        let requests = match &self.resume {
+            Some(run) => {
+                let runtime = self.runtime()?;
+                vec![runtime.resumption(&runtime.find(run)?.id, &worker::find(self.worker.as_deref())?)?]
+            }
+            None => self.requests()?,
+        };
         if self.operation_id.is_some() && requests.len() > 1 {
             let text = format!("--operation-id names one request, and there are {} plans", requests.len());
             return Err(CliError::Usage(text).into());
@@ -229,6 +260,7 @@ impl XtRun {
         for (index, document) in documents.iter().enumerate() {
             let request = Plan::decode(&document.value).map(|plan| Request {
                 operation: self.operation_id.clone(),
+                cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
                 ..Request::new(plan, self.experiment.clone())
             });
             match request.and_then(|request| request.check().map(|()| request)) {
@@ -294,6 +326,13 @@ impl XtRun {
         output.document(&followed.run.encode())?;
         output.finish()?;
         Ok(if followed.run.status == Status::Cancelled { Exit::Yes } else { Exit::No })
+    }
+
+    /// Stops a run where it can go on. A run that comes to its own end first is reported as what it is.
+    fn drain(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
+        let runtime = self.runtime()?;
+        runtime.drain(&runtime.find(run)?.id, "xt-run --drain")?;
+        self.attach(run, left)
     }
 
     /// Follows a run with a progress bar; `None` when signals ended the waiting.
@@ -400,6 +439,7 @@ impl Results {
 fn exit_of(run: &Run) -> Exit {
     match run.status {
         Status::Succeeded => Exit::Yes,
+        Status::Drained => Exit::Drained,
         Status::NotStarted if run.custody.is_some() => Exit::Custody,
         _ => Exit::Workload,
     }

@@ -23,7 +23,7 @@ struct Tool {
     writes: Option<&'static str>,
 }
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: [Tool; 9] = [
     Tool {
         name: "compile",
         works: "xt-compile candidate.json",
@@ -59,6 +59,13 @@ const TOOLS: [Tool; 8] = [
         repeats: false,
         reads: Some(("xt-run", "plan.json")),
         writes: Some("xt-run -o out"),
+    },
+    Tool {
+        name: "snapshot",
+        works: "xt-snapshot --step 2 run.json",
+        repeats: true,
+        reads: Some(("xt-snapshot show", "snapshot.json")),
+        writes: None,
     },
     Tool {
         name: "store",
@@ -99,6 +106,7 @@ fn world() -> Folder {
     let script = "xt-compile dataset text.txt > dataset.json
         xt-compile --intent intent.json candidate.json > plan.json
         xt-run plan.json > run.json
+        xt-snapshot --step 2 run.json > snapshot.json
         xt-freeze -o model.tar.zst run.json > bundle.json";
     sh(&folder, script).expect(0);
     folder

@@ -12,7 +12,7 @@ use xt_core::manifest::intent::Profile;
 use xt_core::verb::custody::{CONTROLS, residue};
 use xt_harness::Folder;
 
-const TOOLS: [&str; 8] = ["compile", "decide", "freeze", "log", "replay", "run", "store", "triage"];
+const TOOLS: [&str; 9] = ["compile", "decide", "freeze", "log", "replay", "run", "snapshot", "store", "triage"];
 
 fn man() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/man"))

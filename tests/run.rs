@@ -21,6 +21,7 @@ use xt_core::manifest::custody::State;
 use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Run, Status};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::read_steps;
 use xt_core::name::Name;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
@@ -638,6 +639,8 @@ fn a_partial_replay_is_a_run_of_the_same_plan_that_stops_where_it_was_told_to() 
         attempt: attempt.id.clone(),
         mode: Mode::Replay,
         to_step: Some(2),
+        cadence: Cadence::NONE,
+        from: None,
         worker: env!("CARGO_BIN_EXE_xt-stand-in").into(),
     };
     std::fs::create_dir_all(bench.run_folder(&attempt.id).join("log")).unwrap();

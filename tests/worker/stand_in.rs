@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Error, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Error, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio, exit};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -17,12 +18,14 @@ use xt_core::field::{Field, Manifest as _};
 use xt_core::manifest::evaluation::{Metrics, Window};
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::{Shape, Walk, samples_digest};
 use xt_core::random::GENERATOR;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::chain::{self, LINES};
+use xt_core::verb::snapshot;
 use xt_core::verb::weights::{self, Weights};
 use xt_core::verb::{evaluate, measure};
 
@@ -49,7 +52,10 @@ fn work() -> Result<(), Error> {
     let mut faults = Faults::new();
     let mut voice = Voice(xt_sandbox::inherited(4)?.into());
     match Job::read(&job, "", &mut faults) {
-        Some(Job::Train { plan, to_step }) => train(&plan, to_step, &mut voice),
+        Some(Job::Train { plan, to_step, cadence, from }) => {
+            let ear = Ear::new()?;
+            train(&plan, &Span { to_step, cadence, from: from.map(|from| *from) }, &ear, &mut voice)
+        }
         Some(Job::Evaluate { plan }) => measure(&plan, &mut voice),
         Some(Job::Sample { prompt, tokens, seed, weights, .. }) => sample(&prompt, tokens, seed, weights, &mut voice),
         None => Err(Error::other(faults)),
@@ -63,6 +69,56 @@ impl Voice {
     fn say(&mut self, message: &Message) -> Result<(), Error> {
         self.0.write_all((message.write().canonical() + "\n").as_bytes())
     }
+}
+
+/// Descriptor 5: `drain` and `taken N`, heard by a thread.
+struct Ear(Receiver<String>);
+
+impl Ear {
+    fn new() -> Result<Self, Error> {
+        let (teller, listener) = channel();
+        let lines = BufReader::new(File::from(xt_sandbox::inherited(5)?)).lines();
+        // Signals are for the thread that works.
+        let before = SigSet::thread_get_mask()?;
+        SigSet::all().thread_block()?;
+        std::thread::spawn(move || lines.map_while(Result::ok).all(|line| teller.send(line).is_ok()));
+        before.thread_set_mask()?;
+        Ok(Self(listener))
+    }
+
+    /// Whether it was told to drain.
+    fn drained(&self) -> bool {
+        self.0.try_iter().any(|word| word == "drain")
+    }
+
+    /// Waits until the state after `step` is taken; says whether it was told to drain meanwhile.
+    fn until_taken(&self, step: u64) -> bool {
+        let waited = self.0.iter().take_while(|word| *word != format!("taken {step}"));
+        waited.filter(|word| word == "drain").count() > 0
+    }
+}
+
+/// What of a run is to be done.
+struct Span {
+    to_step: Option<u64>,
+    cadence: Cadence,
+    from: Option<Snapshot>,
+}
+
+/// Writes the state after a step and waits until it is taken; says whether it was told to drain meanwhile.
+fn shoot(plan: &Plan, step: u64, ear: &Ear, voice: &mut Voice) -> Result<bool, Error> {
+    let place = folder("XT_OUTPUTS")?.join(snapshot::folder(step));
+    fs::create_dir_all(&place)?;
+    fs::write(place.join(snapshot::PARAMETERS), weights_after(plan.seed, step))?;
+    fs::write(place.join(snapshot::OPTIMIZER), weights::file(&BTreeMap::new()))?;
+    let shape = chain::shape(plan).ok_or_else(|| Error::other("the plan makes no run"))?;
+    let mut walk = Walk::new(shape, plan.seed);
+    let generator =
+        Generator { algorithm: GENERATOR.into(), seed: plan.seed, micro_batch: walk.next_micro_batch(step) };
+    voice.say(&Message::Snapshot { step, updates: step, generator, cursor: walk.cursor(step), nanoseconds: 1000 })?;
+    let drained = ear.until_taken(step);
+    fs::remove_dir_all(place)?;
+    Ok(drained)
 }
 
 fn folder(variable: &str) -> Result<PathBuf, Error> {
@@ -149,7 +205,7 @@ fn ready(samples_per_epoch: u64, threads: u64) -> Message {
     }
 }
 
-fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Error> {
+fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), Error> {
     let purpose = plan.intent.purpose.clone();
     let (behaviour, argument) = purpose.split_once(' ').unwrap_or((&purpose, "0"));
     let argument: u64 = argument.parse().unwrap_or(0);
@@ -170,10 +226,12 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
     OpenOptions::new().append(true).create(true).open(outputs.join("model/starts"))?.write_all(b"1")?;
     println!("stand-in: {} steps", plan.work.steps);
     babble(behaviour, plan, voice)?;
-    let last = to_step.unwrap_or(plan.work.steps);
+    let last = span.to_step.unwrap_or(plan.work.steps);
     let shape = chain::shape(plan).ok_or_else(|| Error::other("the plan makes no run"))?;
-    let (mut chain, mut lines) = (plan.id(), String::new());
-    for step in 1..=last {
+    let start = span.from.as_ref().map_or(0, |from| from.step);
+    let (mut chain, mut lines) = (span.from.as_ref().map_or(plan.id(), |from| from.chain), String::new());
+    let mut draining = false;
+    for step in start + 1..=last {
         if at("held", step) {
             voice.say(&Message::Held { step, reason: "the loss is not finite".into() })?;
             exit(3);
@@ -193,6 +251,16 @@ fn train(plan: &Plan, to_step: Option<u64>, voice: &mut Voice) -> Result<(), Err
             voice.say(&Message::Step { line: Box::new(line), nanoseconds: 1000 })?;
         }
         misbehave(behaviour, argument, step)?;
+        draining |= ear.drained();
+        if span.cadence.due(step, last) || (draining && step < last) {
+            draining |= shoot(plan, step, ear, voice)?;
+        }
+        if draining && step < last {
+            fs::create_dir(outputs.join("trace"))?;
+            fs::write(outputs.join(LINES), lines)?;
+            voice.say(&Message::Drained { step, outputs: vec!["model/starts".into(), LINES.into()] })?;
+            exit(4);
+        }
     }
     fs::write(outputs.join(WEIGHTS), weights_after(plan.seed, last))?;
     fs::write(outputs.join(CONFIGURATION), "{}")?;
@@ -320,7 +388,10 @@ fn line(seed: u64, step: u64, shape: &Shape) -> Result<Step, Error> {
         stages: StageName::ALL.iter().map(|stage| stage_of(*stage)).collect(),
         gradients: digest("gradients"),
         parameters: Weights::of(&weights_after(seed, step)).map_err(Error::other)?,
-        optimizer: digest("optimizer"),
+        optimizer: snapshot::optimizer_digest(
+            Weights::of(&weights::file(&BTreeMap::new())).map_err(Error::other)?,
+            step,
+        ),
         generator: generator.digest(),
         cursor: walk.cursor(step).digest(),
         skipped: false,

@@ -4,7 +4,7 @@ use std::env;
 use std::fs::File;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use xt_core::canonical::{MAX_BYTES, ParseError, parse};
@@ -12,6 +12,7 @@ use xt_core::fault::Faults;
 use xt_core::field::Field;
 use xt_core::manifest::job::{Job, Message};
 use xt_torch::descriptor::inherited;
+use xt_trainer::control::Control;
 use xt_trainer::perform::Folders;
 use xt_trainer::telemetry::Telemetry;
 use xt_trainer::{Ending, TrainError, perform};
@@ -22,6 +23,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// A stop condition holds the run.
 const HELD: u8 = 3;
+/// It stopped at a step boundary because it was asked to.
+const DRAINED: u8 = 4;
 
 /// What the launcher got wrong.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,7 @@ enum Problem {
 
 struct Desk {
     job: File,
+    control: Control,
     telemetry: Telemetry<File>,
     inputs: PathBuf,
     outputs: PathBuf,
@@ -77,6 +81,8 @@ fn desk() -> Result<Desk, Setup> {
     Ok(Desk {
         job: descriptor("XT_JOB_FD", "3")?,
         telemetry: Telemetry::new(descriptor("XT_TELEMETRY_FD", "4")?),
+        // Whoever only lets it work need not give one.
+        control: descriptor("XT_CONTROL_FD", "5").map_or_else(|_| Control::none(), Control::listen),
         inputs,
         outputs,
     })
@@ -89,27 +95,34 @@ fn descriptor(name: &'static str, default: &str) -> Result<File, Setup> {
 }
 
 /// Does the job and gives the exit code. A panic is a bug; it ends the job with `failed` like any other fault.
-fn work(mut desk: Desk) -> u8 {
-    let Desk { job, telemetry, inputs, outputs } = &mut desk;
-    let done = catch_unwind(AssertUnwindSafe(|| do_job(job, telemetry, inputs, outputs)));
+fn work(desk: Desk) -> u8 {
+    let Desk { mut job, control, mut telemetry, inputs, outputs } = desk;
+    let folders = Folders { inputs: &inputs, outputs: &outputs };
+    let done = catch_unwind(AssertUnwindSafe(|| do_job(&mut job, control, &mut telemetry, folders)));
     let reason = match done {
         Ok(Ok(Ending::Completed)) => return 0,
         Ok(Ok(Ending::Held)) => return HELD,
+        Ok(Ok(Ending::Drained)) => return DRAINED,
         Ok(Err(problem)) => problem.to_string(),
         Err(_) => "a bug in the worker: it panicked; standard error has the place".to_string(),
     };
     eprintln!("xt-train: error: {reason}");
-    if let Err(error) = desk.telemetry.say(&Message::Failed { reason }) {
+    if let Err(error) = telemetry.say(&Message::Failed { reason }) {
         eprintln!("xt-train: error: {error}");
     }
     FAILED
 }
 
-fn do_job(job: &mut File, telemetry: &mut Telemetry<File>, inputs: &Path, outputs: &Path) -> Result<Ending, Problem> {
+fn do_job(
+    job: &mut File,
+    control: Control,
+    telemetry: &mut Telemetry<File>,
+    folders: Folders<'_>,
+) -> Result<Ending, Problem> {
     let mut bytes = Vec::new();
     job.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(Problem::Unreadable)?;
     let value = parse(&bytes).map_err(Problem::NoJson)?;
     let mut faults = Faults::new();
     let job = Job::read(&value, "", &mut faults).filter(|_| faults.is_empty()).ok_or(Problem::Refused(faults))?;
-    Ok(perform(job, Folders { inputs, outputs }, telemetry)?)
+    Ok(perform(job, folders, control, telemetry)?)
 }

@@ -10,6 +10,7 @@ use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
 use xt_core::manifest::trace::Step;
+use xt_core::verb::ancestry::{Ancestor, handovers};
 use xt_core::verb::bind::{self, Evidence};
 use xt_core::verb::chain::Tally;
 use xt_core::verb::weights::Weights;
@@ -31,6 +32,8 @@ pub struct Papers {
     pub steps: Vec<Step>,
     /// The digest of its trained parameters, if it has some.
     pub weights: Option<Result<Digest, String>>,
+    /// The runs that it went on from, the nearest first.
+    pub ancestors: Vec<Ancestor>,
     /// What is wrong with its trace.
     pub faults: Faults,
 }
@@ -44,6 +47,7 @@ impl Papers {
             custody: self.custody.as_ref(),
             trace: self.trace.as_ref(),
             weights: self.weights.as_ref(),
+            ancestors: &self.ancestors,
         }
     }
 }
@@ -52,17 +56,33 @@ impl Papers {
 pub fn papers(store: &Store, run: &Run, keep_steps: bool) -> Result<Papers, BundleError> {
     let plan: Plan = store.manifest(run.plan)?;
     let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
+    let ancestors = ancestors(store, run)?;
     let (mut trace, mut steps, mut faults) = (None, Vec::new(), Faults::new());
     if let Some(reference) = &run.trace {
         let new = if keep_steps { Lines::keeping } else { Lines::new };
-        let mut lines = new(run.plan, Some(&plan));
+        let mut lines = new(run.plan, Some(&plan)).marking(handovers(run, &ancestors));
         store.read(reference.digest, &mut Each(|bytes: &[u8]| lines.push(bytes)))?;
         let (tally, found, kept) = lines.finish();
         (trace, steps, faults) = (Some(tally), kept, found);
     }
     let file = run.artifacts.iter().find(|file| file.path.as_str() == bind::WEIGHTS);
     let weights = file.map(|file| weights(store, file.digest)).transpose()?;
-    Ok(Papers { plan, custody, trace, steps, weights, faults })
+    Ok(Papers { plan, custody, trace, steps, weights, ancestors, faults })
+}
+
+/// A run is not handed over more often than this; a longer row is one that comes back to itself.
+const MOST_ANCESTORS: usize = 10_000;
+
+/// The runs that `run` went on from, the nearest first.
+fn ancestors(store: &Store, run: &Run) -> Result<Vec<Ancestor>, BundleError> {
+    let (mut all, mut next): (Vec<Ancestor>, _) = (Vec::new(), run.start.clone());
+    while let Some(start) = next.filter(|_| all.len() < MOST_ANCESTORS) {
+        let run: Run = store.manifest(start.run)?;
+        let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
+        next = run.start.clone();
+        all.push(Ancestor { run, custody, snapshot: store.manifest(start.snapshot)? });
+    }
+    Ok(all)
 }
 
 fn weights(store: &Store, digest: Digest) -> Result<Result<Digest, String>, BundleError> {

@@ -1,5 +1,7 @@
 //! A trace as it streams by, cut into lines.
 
+use std::collections::BTreeSet;
+
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::manifest::plan::Plan;
@@ -23,6 +25,11 @@ impl Lines {
     /// The trace of the plan with this id; without the plan itself, only the trace is checked.
     pub fn new(id: Digest, plan: Option<&Plan>) -> Self {
         Self { chain: Chain::new(id, plan), begun: Vec::new(), long: false, kept: None }
+    }
+
+    /// The same, and the lines of these steps are kept in what the trace says.
+    pub fn marking(self, wanted: BTreeSet<u64>) -> Self {
+        Self { chain: self.chain.marking(wanted), ..self }
     }
 
     /// The same, and the steps are kept.

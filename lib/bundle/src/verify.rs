@@ -16,6 +16,7 @@ use xt_core::manifest::bundle::{Bundle, BundleFault, Member, Verification};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
+use xt_core::verb::ancestry::{Ancestor, handovers};
 use xt_core::verb::bind::{self, Evidence, WEIGHTS};
 use xt_core::verb::chain::{LINES, Tally};
 use xt_core::verb::compare;
@@ -29,6 +30,8 @@ use crate::lines::Lines;
 const RUN: &str = "manifests/run.json";
 const PLAN: &str = "manifests/plan.json";
 const CUSTODY: &str = "manifests/custody.json";
+/// The papers of the runs that the run went on from.
+const BEFORE: &str = "manifests/before/";
 
 /// So many faults are listed.
 const MOST: usize = 1000;
@@ -91,10 +94,13 @@ impl Verifier {
                 let id = self.bundle.as_ref().map_or_else(|| Digest::of(b""), |bundle| bundle.plan);
                 // An unsound plan is noted elsewhere; the chain of the trace can be followed without it.
                 let plan = self.document::<Plan>(PLAN).ok();
-                Keep::Lines(Box::new(Lines::new(id, plan.as_ref())))
+                let run = self.document::<Run>(RUN).ok();
+                let wanted = run.map(|run| handovers(&run, &self.ancestors())).unwrap_or_default();
+                Keep::Lines(Box::new(Lines::new(id, plan.as_ref()).marking(wanted)))
             }
             WEIGHTS => Keep::Weights(Box::default()),
             BUNDLE | SUMS | RUN | PLAN | CUSTODY => Keep::Text(Vec::new()),
+            before if before.starts_with(BEFORE) => Keep::Text(Vec::new()),
             _ => Keep::Nothing,
         };
         Probe { hasher: Hasher::new(), bytes: 0, keep }
@@ -221,6 +227,20 @@ impl Verifier {
         }
     }
 
+    /// The runs that the run went on from, the nearest first, as far as their papers have passed and are sound. One that
+    /// is missing is missed when the bundle is derived.
+    fn ancestors(&self) -> Vec<Ancestor> {
+        let ancestor = |number: usize| {
+            let path = |what: &str| format!("{BEFORE}{number}/{what}.json");
+            Some(Ancestor {
+                run: self.document(&path("run")).ok()?,
+                custody: self.document(&path("custody")).ok(),
+                snapshot: self.document(&path("snapshot")).ok()?,
+            })
+        };
+        (1..).map_while(ancestor).collect()
+    }
+
     /// Notes what only the archive can say, such as that it is cut.
     pub fn broken(&mut self, code: &'static str, message: String) {
         self.cut = true;
@@ -278,8 +298,9 @@ impl Verifier {
             }
         };
         let (Some(bundle), Some(trace)) = (self.bundle.clone(), self.trace.clone()) else { return };
-        let (custody, trace) = (Some(&custody), Some(&trace));
-        let evidence = Evidence { run: &run, plan: &plan, custody, trace, weights: self.weights.as_ref() };
+        let (custody, trace, ancestors) = (Some(&custody), Some(&trace), self.ancestors());
+        let weights = self.weights.as_ref();
+        let evidence = Evidence { run: &run, plan: &plan, custody, trace, weights, ancestors: &ancestors };
         bind::check(&evidence, &mut self.faults);
         if let Some(derived) = bind::derive(&evidence, bundle.size, &mut self.faults) {
             disagreements(&bundle, &derived, &mut self.faults);

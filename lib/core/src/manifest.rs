@@ -17,6 +17,7 @@ pub mod reconciliation;
 pub mod refusal;
 pub mod replay;
 pub mod run;
+pub mod snapshot;
 pub mod status;
 pub mod trace;
 
@@ -57,7 +58,10 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<reconciliation::Reconciliation>(),
         entry::<refusal::Refusal>(),
         entry::<replay::Replay>(),
+        entry::<replay::TraceDiff>(),
         entry::<run::Run>(),
+        entry::<snapshot::Snapshot>(),
+        entry::<snapshot::SnapshotDiff>(),
         entry::<status::Status>(),
         entry::<trace::Trace>(),
     ])

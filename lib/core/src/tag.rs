@@ -23,12 +23,18 @@ tags! {
     CUSTODY = "xt.custody/1";
     /// Head of a trace of steps.
     TRACE = "xt.trace/1";
+    /// The complete state of a run between two steps.
+    SNAPSHOT = "xt.snapshot/1";
+    /// How two snapshots differ, tensor by tensor.
+    SNAPSHOT_DIFF = "xt.snapshot-diff/1";
     /// A frozen candidate with everything that binds it.
     BUNDLE = "xt.bundle/1";
     /// Whether a bundle verifies, and everything that is wrong with it.
     VERIFICATION = "xt.verification/1";
     /// The outcome of a replay.
     REPLAY = "xt.replay/1";
+    /// Two recorded traces, compared without running anything.
+    TRACE_DIFF = "xt.trace-diff/1";
     /// One entry of the event log.
     EVENT = "xt.event/1";
     /// What the record says of an attempt, and what can be seen of it now.

@@ -1,13 +1,16 @@
 //! What can be done with the documents: pure functions, one file each.
 
 pub mod admit;
+pub mod ancestry;
 pub mod bind;
 pub mod chain;
 pub mod compare;
 pub mod compile;
+pub mod configuration;
 pub mod custody;
 pub mod decide;
 pub mod doctor;
+pub mod draw;
 pub mod environment;
 pub mod evaluate;
 pub mod explain;
@@ -15,6 +18,7 @@ pub mod incident;
 pub mod measure;
 pub mod quiesce;
 pub mod settle;
+pub mod snapshot;
 pub mod story;
 pub mod triage;
 pub mod weights;

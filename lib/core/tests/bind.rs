@@ -36,7 +36,10 @@ fn case() -> Case {
 
 fn bound(case: &Case, size: Size) -> Result<Bundle, Faults> {
     let Case { run, plan, custody, tally, weights } = case;
-    bind(&Evidence { run, plan, custody: Some(custody), trace: Some(tally), weights: Some(weights) }, size)
+    bind(
+        &Evidence { run, plan, custody: Some(custody), trace: Some(tally), weights: Some(weights), ancestors: &[] },
+        size,
+    )
 }
 
 fn faults(change: impl FnOnce(&mut Case)) -> Vec<(String, &'static str)> {
@@ -117,7 +120,8 @@ fn no_ending_but_success_is_bound_and_every_reason_is_given() {
 #[test]
 fn a_run_that_never_started_has_nothing_to_bind() {
     let case = case();
-    let evidence = Evidence { run: &case.run, plan: &case.plan, custody: None, trace: None, weights: None };
+    let evidence =
+        Evidence { run: &case.run, plan: &case.plan, custody: None, trace: None, weights: None, ancestors: &[] };
     let faults = bind(&evidence, Size::Thin).unwrap_err();
     let codes: Vec<&str> = faults.0.iter().map(|fault| fault.code).collect();
     assert_eq!(codes, ["bundle.custody", "bundle.trace"]);

@@ -14,7 +14,8 @@ use xt_core::manifest::custody::Custody;
 use xt_core::manifest::evaluation::{Evaluation, Metrics};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::{Mode, Plan};
-use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Status, TraceReference};
+use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Start, Status, TraceReference};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::Trace;
 use xt_core::name::Name;
 use xt_core::random;
@@ -28,6 +29,7 @@ use crate::clock::Clock;
 use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
 use crate::papers::{Ended, Finished};
+use crate::shelf::taken;
 use crate::telemetry::Follower;
 
 /// Where a run is closed: the store, the record, the clock.
@@ -48,6 +50,10 @@ pub(crate) struct Findings {
     pub(crate) progress: Progress,
     pub(crate) chain: Digest,
     pub(crate) stack: Option<Stack>,
+    pub(crate) start: Option<Start>,
+    /// The lines of the steps before the start.
+    pub(crate) before: Vec<u8>,
+    pub(crate) cadence: Cadence,
     pub(crate) custody: Option<Custody>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) observed: Observed,
@@ -90,6 +96,10 @@ impl From<Ended> for Findings {
             progress: ended.progress,
             chain: ended.chain,
             stack: ended.stack,
+            // What the order says is added by whoever has it.
+            start: None,
+            before: Vec::new(),
+            cadence: Cadence::NONE,
             custody: ended.custody,
             environment: ended.environment,
             observed: ended.observed,
@@ -129,11 +139,12 @@ impl Place {
         let artifacts = if succeeded { keep(&mut writer, &folder.outputs())? } else { Vec::new() };
         let quarantined =
             if succeeded { Vec::new() } else { quarantine(&self.store, &folder, &attempt.id.to_string())? };
+        let snapshots = taken(&self.store, &attempt.id)?;
         let run = Run {
             attempt: attempt.id.clone(),
             operation: attempt.operation.clone(),
             plan: attempt.plan,
-            request: attempt.request,
+            request: plan.request,
             fingerprint: plan.fingerprint,
             mode: findings.mode,
             regime: plan.candidate.regime,
@@ -152,6 +163,9 @@ impl Place {
             exit: findings.exit,
             progress: findings.progress,
             trace,
+            start: findings.start,
+            cadence: findings.cadence,
+            snapshots,
             artifacts,
             quarantined,
             logs,
@@ -177,7 +191,7 @@ impl Place {
         let reason = format!("run record, {}", run.status);
         self.store.set_reference(&format!("runs/{}", attempt.id), id, &reason)?;
         self.record.settle(&attempt.id, AttemptState::from(run.status), &id, run.finished)?;
-        for spent in [folder.inputs(), folder.outputs(), folder.workspace()] {
+        for spent in [folder.inputs(), folder.outputs(), folder.workspace(), folder.snapshots()] {
             clear(&spent)?;
         }
         let finished = Finished { attempt: attempt.id.clone(), run: id, status: run.status, at: run.finished };
@@ -214,19 +228,21 @@ fn trace(
     if steps == 0 || findings.mode == Mode::Evaluation {
         return Ok(None);
     }
-    write_steps(folder, steps)?;
+    write_steps(folder, &findings.before, steps - findings.start.as_ref().map_or(0, |start| start.step.min(steps)))?;
     let (lines, _) = writer.put_file(&folder.steps())?;
     writer.put_manifest(&Trace { plan, steps, lines, chain: findings.chain })?;
     Ok(Some(TraceReference { digest: lines, steps, chain: findings.chain }))
 }
 
-/// Writes the first `count` steps of the telemetry as the lines of the trace: the good ones, when a bad one follows.
-fn write_steps(folder: &Folder, count: u64) -> Result<(), RuntimeError> {
+/// Writes the lines of the trace: those from `before` the start, and the first `count` steps of the telemetry, which are
+/// the good ones when a bad one follows.
+fn write_steps(folder: &Folder, before: &[u8], count: u64) -> Result<(), RuntimeError> {
     let path = folder.steps();
     let mut out = BufWriter::new(File::create(&path).map_err(file("create", &path))?);
+    out.write_all(before).map_err(file("write", &path))?;
     let mut written = 0;
     Follower::new(&folder.telemetry()).news(&mut |message| {
-        if let Message::Step { line, .. } = message {
+        if let (Message::Step { line, .. }, true) = (message, written < count) {
             writeln!(out, "{}", line.write().canonical()).map_err(file("write", &path))?;
             written += 1;
         }

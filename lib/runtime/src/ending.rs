@@ -22,6 +22,12 @@ use crate::watch::Watch;
 pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limits: &Limits, findings: &mut Findings) {
     let ending = running.finish().map_err(RuntimeError::from);
     let drained = watch.drain();
+    // Snapshots that a worker wrote before something ended it are as good as any other.
+    if let Ok(ending) = &ending
+        && let Err(error) = watch.take_snapshots(Some(&ending.outputs))
+    {
+        watch.stop.get_or_insert(Stop::Supervisor(error.to_string()));
+    }
     let (exit, observed, fault) = match &ending {
         Ok(ending) => (exit_of(ending), observed(ending), collect(&watch, ending, outputs, limits)),
         Err(error) => (NO_EXIT, UNOBSERVED, Some(error.to_string())),
@@ -39,6 +45,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         exit: &exit,
         stop: watch.stop.as_ref(),
         cancel: watch.cancel.as_deref(),
+        snapshot: watch.shots.last(),
         out_of_memory: observed.out_of_memory_kills,
         outputs: fault.as_deref(),
         full: ending.as_ref().is_ok_and(|ending| ending.outputs.are_full()),
@@ -85,7 +92,7 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
         return Some(refused.join("; "));
     }
     let folder = outputs;
-    let Some(End::Completed { outputs }) = watch.ledger.end() else { return None };
+    let Some(End::Completed { outputs } | End::Drained { outputs, .. }) = watch.ledger.end() else { return None };
     let trace = collected.files.iter().find(|file| file.path.as_str() == LINES);
     if trace.is_some_and(|file| file.digest != watch.ledger.lines()) {
         return Some(format!("{LINES} is not what the worker reported step by step"));

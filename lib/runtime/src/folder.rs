@@ -123,6 +123,11 @@ impl Folder {
         self.root.join("ended.json")
     }
 
+    /// Where snapshots lie on their way into the store.
+    pub fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
+    }
+
     /// Held by the supervisor as long as it lives.
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")

@@ -22,6 +22,7 @@ use crate::conclude::Findings;
 use crate::error::{RuntimeError, file, system};
 use crate::folder::mark;
 use crate::papers::Order;
+use crate::resume::Before;
 use crate::supervise::Supervisor;
 use crate::watch::Pipes;
 use crate::worker::Worker;
@@ -30,6 +31,8 @@ use crate::worker::Worker;
 const JOB: i32 = 3;
 /// The number of the descriptor for messages.
 const MESSAGES: i32 = 4;
+/// The number of the descriptor with words to a worker at work.
+const WORDS: i32 = 5;
 
 /// A worker that was started.
 pub(crate) struct Launch {
@@ -49,14 +52,23 @@ pub(crate) fn launch(
     supervisor: &Supervisor,
     plan: &Plan,
     order: &Order,
+    before: Option<&Before>,
     findings: &mut Findings,
 ) -> Result<Training, RuntimeError> {
     let worker =
         Worker::inspect(Path::new(&order.worker), plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
     findings.stack = Some(worker.stack());
     lay_out(&supervisor.place.store, &plan.inputs, &supervisor.folder.inputs())?;
+    if let Some(before) = before {
+        lay_out(&supervisor.place.store, &before.inputs(), &supervisor.folder.inputs())?;
+    }
     let job = match plan.evaluation {
-        None => Job::Train { plan: Box::new(plan.clone()), to_step: order.to_step },
+        None => Job::Train {
+            plan: Box::new(plan.clone()),
+            to_step: order.to_step,
+            cadence: order.cadence.clone(),
+            from: before.map(|before| Box::new(before.snapshot.clone())),
+        },
         Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
     };
     let places = Places { inputs: &supervisor.folder.inputs(), outputs: &supervisor.folder.workspace() };
@@ -91,6 +103,9 @@ pub(crate) fn start(
 ) -> Result<Launch, RuntimeError> {
     sayable(places, intent.isolation.profile)?;
     let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
+    let (words, control) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
+    // A worker that does not listen must not hold up its supervisor.
+    fcntl(&control, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(system("fcntl"))?;
     let resources = &intent.resources;
     let limits = Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes);
     let policy = Policy {
@@ -103,12 +118,12 @@ pub(crate) fn start(
         inputs: places.inputs.into(),
         outputs: places.outputs.into(),
         environment: environment.clone(),
-        descriptors: vec![(job_descriptor(job)?, JOB), (messages, MESSAGES)],
+        descriptors: vec![(job_descriptor(job)?, JOB), (messages, MESSAGES), (words, WORDS)],
         limits,
     };
     let mut running = xt_sandbox::start(policy)?;
     let (stdout, stderr) = running.take_streams().ok_or(RuntimeError::NoStreams)?;
-    Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr }, limits })
+    Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr, control }, limits })
 }
 
 /// A worker without a file system of its own is told the host's paths, and records hold text alone.

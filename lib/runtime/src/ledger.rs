@@ -8,6 +8,8 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Progress, Reported};
 use xt_core::manifest::trace::Step;
 
+use crate::resume::Before;
+
 /// Telemetry that cannot be true.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Disagreement {
@@ -45,6 +47,14 @@ pub enum Disagreement {
         /// What the line says.
         found: Digest,
     },
+    /// A snapshot of a state that the run never was in.
+    #[error("the snapshot after step {step} cannot be true: {why}")]
+    Snapshot {
+        /// The step.
+        step: u64,
+        /// Why not.
+        why: String,
+    },
     /// A figure that the plan states differently.
     #[error("the worker reports {found} {what}, the plan says {expected}")]
     Figure {
@@ -71,6 +81,13 @@ pub enum End {
         step: u64,
         /// Why.
         reason: String,
+    },
+    /// It stopped at a step boundary because it was asked to.
+    Drained {
+        /// Steps taken.
+        step: u64,
+        /// Files it wrote beside its snapshots.
+        outputs: Vec<String>,
     },
     /// It could not go on.
     Failed {
@@ -112,6 +129,12 @@ impl Ledger {
         }
     }
 
+    /// The same for a run that goes on from a snapshot. The lines before it were taken by another run.
+    pub(crate) fn after(mut self, before: &Before) -> Self {
+        (self.chain, self.steps, self.skipped) = (before.last.chain, before.last.step, before.skipped);
+        self
+    }
+
     /// Enters one message.
     pub fn enter(&mut self, message: &Message) -> Result<(), Disagreement> {
         let word = message.word();
@@ -140,6 +163,17 @@ impl Ledger {
             Message::Text { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
             Message::Held { step, reason } => {
                 self.end = Some(End::Held { step: *step, reason: reason.clone() });
+                Ok(())
+            }
+            // Held against the state itself when it is taken.
+            Message::Snapshot { step, .. } if *step == 0 || *step > self.steps => {
+                let why = format!("{} steps were taken", self.steps);
+                Err(Disagreement::Snapshot { step: *step, why })
+            }
+            Message::Snapshot { .. } => Ok(()),
+            Message::Drained { step, outputs } => {
+                figure("steps when it was drained", *step, self.steps)?;
+                self.end = Some(End::Drained { step: *step, outputs: outputs.clone() });
                 Ok(())
             }
             Message::Failed { reason } => {
@@ -211,7 +245,7 @@ impl Ledger {
         self.end.as_ref()
     }
 
-    /// SHA-256 of all lines of the trace, each with its line feed.
+    /// SHA-256 of all lines that the worker said, each with its line feed.
     pub fn lines(&self) -> Digest {
         self.lines.clone().finish()
     }

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 mod actions;
+mod again;
 mod capture;
 mod clock;
 mod conclude;
@@ -24,8 +25,11 @@ mod papers;
 mod pinned;
 mod reconcile;
 mod request;
+mod resume;
 mod runtime;
 mod sample;
+mod shelf;
+mod shots;
 mod signals;
 mod stream;
 mod supervise;
@@ -34,6 +38,7 @@ mod unstarted;
 mod watch;
 pub mod worker;
 
+pub use again::{Contradiction, Original, last_state, pins};
 pub use clock::Clock;
 pub use error::RuntimeError;
 pub use folder::Folder;
@@ -44,6 +49,7 @@ pub use reconcile::FindWorker;
 pub use request::Request;
 pub use runtime::{Next, Runtime, Sight};
 pub use sample::{SampleEnd, Sampling, sample};
+pub use shelf::{shelve, taken};
 pub use signals::Signals;
 pub use supervise::{FLAG, supervise_if_asked};
 pub use telemetry::{Follower, Telemetry};

@@ -37,6 +37,8 @@ pub struct Seen<'a> {
     pub stop: Option<&'a Stop>,
     /// Who asked for cancellation, when someone did.
     pub cancel: Option<&'a str>,
+    /// The last step whose state was taken into the store.
+    pub snapshot: Option<u64>,
     /// Kernel kills for lack of memory.
     pub out_of_memory: Option<u64>,
     /// What is wrong with its outputs.
@@ -47,6 +49,8 @@ pub struct Seen<'a> {
 
 /// The code that a worker exits with when a stop condition holds it.
 const HELD: u64 = 3;
+/// The code that a worker exits with when it was drained.
+const DRAINED: u64 = 4;
 const SIGKILL: u64 = 9;
 const SIGTERM: u64 = 15;
 const SIGXCPU: u64 = 24;
@@ -67,8 +71,20 @@ fn verdict(seen: &Seen<'_>) -> (Status, String) {
     match (seen.end, seen.exit.code) {
         (Some(End::Completed { .. }), Some(0)) => completed(seen),
         (Some(End::Held { step, reason }), Some(HELD)) => (Status::Held, format!("at step {step}: {reason}")),
+        (Some(End::Drained { step, .. }), Some(DRAINED)) => drained(seen, *step),
         _ => broken(seen),
     }
+}
+
+/// It stopped at a step boundary: the state there must be in the store, or nobody could go on.
+fn drained(seen: &Seen<'_>, step: u64) -> (Status, String) {
+    if seen.snapshot != Some(step) {
+        return (Status::Failed, format!("it was drained at step {step}, and the state there is not in the store"));
+    }
+    if let Some(fault) = seen.outputs {
+        return (Status::Failed, format!("the outputs are refused: {fault}"));
+    }
+    (Status::Drained, format!("drained after step {step} of {}", seen.progress.planned))
 }
 
 /// Completion was reported and the exit was clean: now both must agree with the plan.
@@ -128,6 +144,7 @@ fn failure(seen: &Seen<'_>) -> String {
     let taken = format!("after {} of {} steps", seen.progress.steps, seen.progress.planned);
     parts.push(match seen.end {
         Some(End::Failed { reason }) => format!("it said: {reason}"),
+        Some(End::Drained { step, .. }) => format!("it said that it was drained at step {step}"),
         Some(End::Held { reason, .. }) => format!("it said that it was held: {reason}"),
         Some(End::Completed { .. }) => format!("although completion was reported {taken}"),
         None => format!("{taken}, without a report of completion"),
@@ -163,6 +180,7 @@ mod tests {
         out_of_memory: Option<u64>,
         outputs: Option<&'static str>,
         full: bool,
+        snapshot: Option<u64>,
         disagreement: Option<Disagreement>,
     }
 
@@ -178,6 +196,7 @@ mod tests {
             out_of_memory: Some(0),
             outputs: None,
             full: false,
+            snapshot: None,
             disagreement: None,
         }
     }
@@ -198,6 +217,7 @@ mod tests {
             out_of_memory: case.out_of_memory,
             outputs: case.outputs,
             full: case.full,
+            snapshot: case.snapshot,
         })
     }
 
@@ -248,6 +268,29 @@ mod tests {
 
     fn cancelled_like(case: &Case) -> Case {
         Case { stop: case.stop.clone(), cancel: case.cancel, end: None, ..good() }
+    }
+
+    #[test]
+    fn drained_is_a_run_whose_state_at_that_step_is_in_the_store() {
+        let drained = || Case {
+            end: Some(End::Drained { step: 5, outputs: vec![] }),
+            exit: exited(4),
+            steps: 5,
+            updates: 5,
+            snapshot: Some(5),
+            ..good()
+        };
+        assert_eq!(judged(&drained()), (Status::Drained, "drained after step 5 of 12".into()));
+        let lesser = [
+            Case { snapshot: Some(4), ..drained() },
+            Case { snapshot: None, ..drained() },
+            Case { exit: CLEAN, ..drained() },
+            Case { exit: signalled(9), ..drained() },
+            Case { outputs: Some("a socket"), ..drained() },
+        ];
+        for case in lesser {
+            assert_eq!(judged(&case).0, Status::Failed, "{}", judged(&case).1);
+        }
     }
 
     #[test]

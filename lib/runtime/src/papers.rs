@@ -7,7 +7,8 @@ use xt_core::digest::Digest;
 use xt_core::instant::Instant;
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Mode;
-use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Status};
+use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Start, Status};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 
 /// Tag of [`Order`].
@@ -32,6 +33,10 @@ xt_core::record! {
         mode: Mode,
         /// Stop after this step; `null` takes all.
         to_step: Option<u64>,
+        /// When to take snapshots.
+        cadence: Cadence,
+        /// What to go on from; `null` begins at the first step.
+        from: Option<Start>,
         /// Path of the worker.
         worker: String,
     }

@@ -4,6 +4,8 @@ use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::{Field as _, object};
 use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::manifest::run::Start;
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 use xt_core::verb::compile;
 use xt_record::Attempt;
@@ -19,6 +21,10 @@ pub struct Request {
     pub mode: Mode,
     /// Stop after this step; `None` takes all.
     pub to_step: Option<u64>,
+    /// When to take snapshots.
+    pub cadence: Cadence,
+    /// What to go on from; `None` begins at the first step.
+    pub from: Option<Start>,
     /// The experiment it is counted under.
     pub experiment: Name,
     /// The operation id; `None` mints one.
@@ -28,14 +34,20 @@ pub struct Request {
 impl Request {
     /// A request to run all of `plan`.
     pub fn new(plan: Plan, experiment: Name) -> Self {
-        Self { mode: plan.mode, plan, to_step: None, experiment, operation: None }
+        Self { mode: plan.mode, plan, to_step: None, cadence: Cadence::NONE, from: None, experiment, operation: None }
     }
 
     /// The request of an earlier attempt, from its plan and its order; without an order, the request to run all of it.
     pub fn again(plan: Plan, order: Option<&Order>, attempt: &Attempt) -> Self {
         let plain = Self::new(plan, attempt.experiment.clone());
         match order {
-            Some(order) => Self { mode: order.mode, to_step: order.to_step, ..plain },
+            Some(order) => Self {
+                mode: order.mode,
+                to_step: order.to_step,
+                cadence: order.cadence.clone(),
+                from: order.from.clone(),
+                ..plain
+            },
             None => plain,
         }
     }
@@ -43,7 +55,8 @@ impl Request {
     /// The digest that tells whether two requests ask for the same thing (X33): the plan's own, unless something beside
     /// the plan is asked for.
     pub fn digest(&self) -> Digest {
-        if self.mode == self.plan.mode && self.to_step.is_none() {
+        let plain = self.cadence == Cadence::NONE && self.from.is_none();
+        if plain && self.mode == self.plan.mode && self.to_step.is_none() {
             return self.plan.request;
         }
         object([
@@ -51,6 +64,8 @@ impl Request {
             ("request", self.plan.request.write()),
             ("mode", self.mode.write()),
             ("to_step", self.to_step.write()),
+            ("cadence", self.cadence.write()),
+            ("from", self.from.write()),
         ])
         .digest()
     }
@@ -67,8 +82,13 @@ impl Request {
         if self.to_step.is_some_and(|step| step == 0 || step > steps) {
             faults.add("", "request.step", format!("expected a step from 1 to {steps}, found {}", self.planned()));
         }
-        if self.plan.evaluation.is_some() && (self.to_step.is_some() || self.mode != Mode::Evaluation) {
+        let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
+        if self.plan.evaluation.is_some() && (part || self.mode != Mode::Evaluation) {
             faults.add("", "request.evaluation", "an evaluation is done as a whole, and not replayed: evaluate again");
+        }
+        if let Some(from) = self.from.as_ref().filter(|from| from.step >= self.planned()) {
+            let message = format!("from step {} on there is no step up to {}", from.step, self.planned());
+            faults.add("", "request.step", message);
         }
         faults.or(())
     }

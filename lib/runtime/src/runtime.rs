@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use xt_core::field::Manifest as _;
 use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
@@ -22,6 +23,7 @@ use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
 use crate::papers::{Finished, Order};
 use crate::request::Request;
+use crate::resume::Before;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
 use crate::unstarted::Closing;
@@ -68,7 +70,11 @@ impl Runtime {
     pub fn submit_or_get(&self, request: &Request, worker: &Path) -> Result<Attempt, RuntimeError> {
         request.check().map_err(RuntimeError::Refused)?;
         let store = Store::open_or_create(&self.store)?;
-        let missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
+        let mut missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
+        if let Some(start) = &request.from {
+            let before = Before::read(&store, &request.plan, request.plan.id(), start)?;
+            missing.extend(before.inputs().iter().map(|input| input.digest));
+        }
         let missing: Vec<_> = missing.into_iter().filter(|digest| !store.contains(*digest).unwrap_or(false)).collect();
         if !missing.is_empty() {
             return Err(RuntimeError::MissingInputs(missing));
@@ -110,6 +116,8 @@ impl Runtime {
             attempt: attempt.clone(),
             mode: request.mode,
             to_step: request.to_step,
+            cadence: request.cadence.clone(),
+            from: request.from.clone(),
             worker: path.ok_or_else(unsayable)?.into(),
         };
         write_document(&folder.order(), &order)?;
@@ -209,6 +217,17 @@ impl Runtime {
         let attempt = place.record.retry(of, operation, self.clock.now())?;
         self.start(&attempt.id, &request, worker)?;
         self.attempt(&attempt.id)
+    }
+
+    /// Asks for an attempt to be stopped at its next step boundary, after a snapshot from which another attempt can go on.
+    /// `by` says who or what asks. A run that comes to its own end first is not held up.
+    pub fn drain(&self, id: &Name, by: &str) -> Result<Asked, RuntimeError> {
+        self.ask(ActionKind::Drain, self.attempt(id)?.level, id, by)
+    }
+
+    /// Where the store is.
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
     }
 
     /// Closes an attempt whose supervisor is gone, or gives it another one if none ever came to start a worker; gives the

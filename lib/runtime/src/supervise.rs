@@ -27,10 +27,11 @@ use crate::ending;
 use crate::error::{RuntimeError, file, system};
 use crate::folder::{Folder, fill, read_document, reserve, try_lock, write_document};
 use crate::launch::{self, Training};
+use crate::ledger::Ledger;
 use crate::outcome::Stop;
 use crate::papers::{Cancel, Launched, Order, Started};
+use crate::shots::Shots;
 use crate::signals::Signals;
-use crate::unstarted::asked;
 use crate::watch::Watch;
 
 /// The hidden flag that makes a tool a supervisor.
@@ -153,9 +154,8 @@ impl Supervisor {
     fn work(&self, attempt: &Attempt) -> Result<Run, RuntimeError> {
         let plan = self.place.plan(attempt)?;
         let order: Option<Order> = read_document(&self.folder.order())?;
-        let (mode, planned) = asked(&plan, order.as_ref());
         let reserved = reserve(&self.folder.ended());
-        let mut findings = self.place.nothing(&plan, attempt.plan, mode, planned);
+        let mut findings = self.place.nothing(&plan, attempt.plan, order.as_ref());
         match &order {
             _ if reserved.is_err() => {
                 findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string())
@@ -199,11 +199,22 @@ impl Supervisor {
                 return;
             }
         }
-        match launch::launch(self, plan, order, findings) {
+        let before = match self.place.before(plan, attempt.plan, findings) {
+            Ok(before) => before,
+            Err(error) => {
+                findings.cause = format!("there is nothing to go on from: {error}");
+                return;
+            }
+        };
+        match launch::launch(self, plan, order, before.as_ref(), findings) {
             Err(error) => findings.cause = format!("the worker did not start: {error}"),
             Ok(Training { launch, mut worker }) => {
-                let due = findings.progress.planned;
-                let watch = Watch::new(self, plan, attempt.plan, due, launch.pipes);
+                let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
+                if let Some(before) = &before {
+                    ledger = ledger.after(before);
+                }
+                let shots = Shots::new(attempt, plan, order.cadence.clone(), worker.stack(), launch.limits);
+                let watch = Watch::new(self, ledger, shots, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
                 let altered =
                     worker.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
@@ -262,6 +273,11 @@ impl Supervisor {
             self.note_signal(signal.as_str())?;
         }
         read_document(&self.folder.cancel())
+    }
+
+    /// The request to stop at a step boundary, if one came.
+    pub(crate) fn drain_asked(&self) -> Result<Option<Cancel>, RuntimeError> {
+        read_document(&self.folder.drain())
     }
 
     /// The wish goes into the record like any other. A record that cannot be written does not make it unheard.

@@ -3,6 +3,7 @@
 use xt_core::digest::Digest;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_record::{Attempt, Liveness, Process};
 
@@ -11,6 +12,7 @@ use crate::error::RuntimeError;
 use crate::folder::{Folder, filled, read_document, try_lock};
 use crate::ledger::Ledger;
 use crate::papers::{Ended, Launched, Order, Started};
+use crate::resume::Before;
 use crate::telemetry::Follower;
 
 /// Nothing was observed.
@@ -45,7 +47,8 @@ pub(crate) enum Closing {
 
 impl Place {
     /// Findings of a run that no worker ran.
-    pub(crate) fn nothing(&self, plan: &Plan, id: Digest, mode: Mode, planned: u64) -> Findings {
+    pub(crate) fn nothing(&self, plan: &Plan, id: Digest, order: Option<&Order>) -> Findings {
+        let (mode, planned) = asked(plan, order);
         Findings {
             mode,
             status: Status::NotStarted,
@@ -54,6 +57,9 @@ impl Place {
             progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false },
             chain: id,
             stack: None,
+            start: order.and_then(|order| order.from.clone()),
+            before: Vec::new(),
+            cadence: order.map_or(Cadence::NONE, |order| order.cadence.clone()),
             custody: None,
             environment: plan.environment.clone(),
             observed: UNOBSERVED,
@@ -61,6 +67,23 @@ impl Place {
             started: self.clock.now(),
             finished: None,
         }
+    }
+
+    /// What was taken before the run that is to be closed, if it goes on from a snapshot. Notes it in `findings`.
+    pub(crate) fn before(
+        &self,
+        plan: &Plan,
+        id: Digest,
+        findings: &mut Findings,
+    ) -> Result<Option<Before>, RuntimeError> {
+        let Some(start) = &findings.start else { return Ok(None) };
+        let before = Before::read(&self.store, plan, id, start)?;
+        findings.before.clone_from(&before.lines);
+        findings.progress.steps = before.last.step;
+        findings.progress.skipped = before.skipped;
+        findings.progress.updates = before.last.step - before.skipped;
+        findings.chain = before.last.chain;
+        Ok(Some(before))
     }
 
     /// The plan of an attempt.
@@ -89,8 +112,7 @@ impl Place {
         };
         let plan = self.plan(attempt)?;
         let order: Option<Order> = read_document(&folder.order())?;
-        let (mode, planned) = asked(&plan, order.as_ref());
-        let mut findings = self.nothing(&plan, attempt.plan, mode, planned);
+        let mut findings = self.nothing(&plan, attempt.plan, order.as_ref());
         findings.status = Status::Cancelled;
         findings.cause = format!("before it started: {by}");
         self.conclude(attempt, &plan, findings).map(Some)
@@ -119,7 +141,7 @@ impl Place {
         }
         let plan = self.plan(attempt)?;
         let findings = match filled::<Ended>(&folder.ended())?.filter(|ended| ended.attempt == attempt.id) {
-            Some(ended) => ended.into(),
+            Some(ended) => self.recalled(ended, attempt, &plan, &folder)?,
             None if folder.launching().exists() || attempt.state != AttemptState::Starting => {
                 self.lost(attempt, &plan, &folder, process)?
             }
@@ -129,10 +151,28 @@ impl Place {
         self.conclude(attempt, &plan, findings).map(|_| Closing::Closed)
     }
 
+    /// What the supervisor knew of the end, with what the order says.
+    fn recalled(
+        &self,
+        ended: Ended,
+        attempt: &Attempt,
+        plan: &Plan,
+        folder: &Folder,
+    ) -> Result<Findings, RuntimeError> {
+        let mut findings = Findings::from(ended);
+        if let Some(order) = read_document::<Order>(&folder.order())? {
+            findings.cadence = order.cadence;
+            if let Some(start) = &order.from {
+                findings.before = Before::read(&self.store, plan, attempt.plan, start)?.lines;
+            }
+            findings.start = order.from;
+        }
+        Ok(findings)
+    }
+
     fn never_launched(&self, attempt: &Attempt, plan: &Plan, folder: &Folder) -> Result<Findings, RuntimeError> {
         let order: Option<Order> = read_document(&folder.order())?;
-        let (mode, planned) = asked(plan, order.as_ref());
-        let mut findings = self.nothing(plan, attempt.plan, mode, planned);
+        let mut findings = self.nothing(plan, attempt.plan, order.as_ref());
         findings.cause = format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1);
         Ok(findings)
     }
@@ -141,14 +181,16 @@ impl Place {
         let order: Option<Order> = read_document(&folder.order())?;
         let started: Option<Started> = read_document(&folder.started())?;
         let launched: Option<Launched> = read_document(&folder.launched())?;
-        let (mode, planned) = asked(plan, order.as_ref());
-        let mut ledger = Ledger::new(plan, attempt.plan, planned);
+        let mut findings = self.nothing(plan, attempt.plan, order.as_ref());
+        let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
+        if let Some(before) = self.before(plan, attempt.plan, &mut findings)? {
+            ledger = ledger.after(&before);
+        }
         // What was written was accepted then; the first line that is not ends what can be trusted.
         let heard = Follower::new(&folder.telemetry()).news(&mut |message| Ok(ledger.enter(&message).is_ok()));
         if let Err(RuntimeError::File { .. }) = heard {
             heard?;
         }
-        let mut findings = self.nothing(plan, attempt.plan, mode, planned);
         findings.status = Status::Lost;
         findings.cause = format!("its supervisor, {by}, was gone, and nobody saw how the run ended");
         findings.progress = ledger.progress();
@@ -169,6 +211,6 @@ impl Place {
 }
 
 /// What an order asks for; the whole plan when there is none.
-pub(crate) fn asked(plan: &Plan, order: Option<&Order>) -> (Mode, u64) {
+fn asked(plan: &Plan, order: Option<&Order>) -> (Mode, u64) {
     order.map_or((plan.mode, plan.work.steps), |order| (order.mode, order.to_step.unwrap_or(plan.work.steps)))
 }

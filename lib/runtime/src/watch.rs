@@ -1,20 +1,22 @@
 //! Watching a worker from its start to its end: telemetry, output streams, budget, and requests to stop.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use xt_core::digest::Digest;
 use xt_core::manifest::plan::Plan;
-use xt_sandbox::Running;
+use xt_sandbox::{Outputs, Running};
 
 use crate::capture::Capture;
 use crate::error::{RuntimeError, system};
 use crate::ledger::{Disagreement, End, Ledger};
 use crate::lines::Lines;
 use crate::outcome::Stop;
+use crate::shots::Shots;
 use crate::signals::Signals;
 use crate::stream::Stream;
 use crate::supervise::Supervisor;
@@ -44,6 +46,10 @@ pub(crate) struct Watch<'a> {
     lines: Lines,
     count: u64,
     writer: Writer,
+    control: File,
+    told_to_drain: bool,
+    /// Its snapshots.
+    pub(crate) shots: Shots<'a>,
     stdout: (Stream, Capture),
     stderr: (Stream, Capture),
 }
@@ -54,25 +60,26 @@ pub(crate) struct Pipes {
     pub(crate) telemetry: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
+    /// The writing end of the words to the worker.
+    pub(crate) control: OwnedFd,
 }
 
 impl<'a> Watch<'a> {
-    /// Prepares to watch a worker that runs `plan` for `planned` steps.
+    /// Prepares to watch a worker; `ledger` knows what is due from it, `shots` when.
     pub(crate) fn new(
         supervisor: &'a Supervisor,
-        plan: &'a Plan,
-        id: Digest,
-        planned: u64,
+        ledger: Ledger,
+        shots: Shots<'a>,
         pipes: Pipes,
     ) -> Result<Self, RuntimeError> {
         let folder = &supervisor.folder;
-        let resources = &plan.intent.resources;
+        let resources = &shots.plan.intent.resources;
         let cap = resources.log_bytes;
         Ok(Self {
             supervisor,
-            plan,
+            plan: shots.plan,
             deadline: (Instant::now() + Duration::from_secs(resources.duration_seconds), resources.duration_seconds),
-            ledger: Ledger::new(plan, id, planned),
+            ledger,
             disagreement: None,
             stop: None,
             cancel: None,
@@ -81,6 +88,9 @@ impl<'a> Watch<'a> {
             lines: Lines::default(),
             count: 0,
             writer: Writer::create(&folder.telemetry())?,
+            control: pipes.control.into(),
+            told_to_drain: false,
+            shots,
             stdout: (Stream::new(pipes.stdout)?, Capture::create(&folder.stdout(), cap)?),
             stderr: (Stream::new(pipes.stderr)?, Capture::create(&folder.stderr(), cap)?),
         })
@@ -119,7 +129,9 @@ impl<'a> Watch<'a> {
         let streams = [&self.telemetry, &self.stdout.0, &self.stderr.0];
         let ended = wait_for(&streams, running, &self.supervisor.signals)?;
         self.read()?;
+        self.take_snapshots(running.outputs())?;
         self.consider_cancel(running)?;
+        self.consider_drain()?;
         self.consider_time(running);
         Ok(ended)
     }
@@ -168,7 +180,33 @@ impl<'a> Watch<'a> {
         if let Err(disagreement) = self.ledger.enter(&message) {
             return Ok(Err(disagreement));
         }
+        self.shots.hear(&message);
         self.writer.append(&message).map(Ok)
+    }
+
+    /// Takes in the snapshots that the worker has told of, and tells it so.
+    pub(crate) fn take_snapshots(&mut self, outputs: Option<&Outputs>) -> Result<(), RuntimeError> {
+        let (Some(outputs), None) = (outputs, &self.disagreement) else { return Ok(()) };
+        while let Some(taken) = self.shots.take_next(self.supervisor, outputs, self.ledger.reported())? {
+            match taken {
+                // The worker may be gone, and then nobody needs to know.
+                Ok(step) => drop(self.control.write_all(format!("taken {step}\n").as_bytes())),
+                Err(disagreement) => {
+                    self.disagreement = Some(disagreement);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn consider_drain(&mut self) -> Result<(), RuntimeError> {
+        if !self.told_to_drain && self.ledger.end().is_none() && self.supervisor.drain_asked()?.is_some() {
+            self.shots.keep_all();
+            // Told again in the next turn, if it could not be told now.
+            self.told_to_drain = self.control.write_all(b"drain\n").is_ok();
+        }
+        Ok(())
     }
 
     fn consider_cancel(&mut self, running: &Running) -> Result<(), RuntimeError> {

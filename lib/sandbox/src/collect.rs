@@ -62,6 +62,16 @@ impl Outputs {
         open(path, flags, Mode::empty()).map(Self::new).map_err(doing("opening the output folder"))
     }
 
+    /// The folder at `path` below this one, through no link.
+    pub fn within(&self, path: &str) -> Result<Self, SandboxError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let step = |folder: Option<OwnedFd>, name: &str| {
+            openat(folder.as_ref().unwrap_or(&self.folder), name, flags, Mode::empty()).map(Some)
+        };
+        let found = path.split('/').try_fold(None, step).map_err(doing("opening a folder of the outputs"))?;
+        found.map(Self::new).ok_or_else(|| doing("opening a folder of the outputs")(nix::errno::Errno::ENOENT))
+    }
+
     /// Whether no room is left for another byte or another file.
     pub fn are_full(&self) -> bool {
         fstatvfs(&self.folder).is_ok_and(|room| room.blocks_available() == 0 || room.files_available() == 0)

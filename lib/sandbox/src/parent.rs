@@ -398,6 +398,11 @@ impl Running {
         self.streams.take()
     }
 
+    /// What the trainer has left so far.
+    pub fn outputs(&self) -> Option<&Outputs> {
+        self.outputs.as_ref()
+    }
+
     /// Number of the trainer's process on the host.
     pub fn pid(&self) -> Pid {
         self.trainer

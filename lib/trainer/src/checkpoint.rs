@@ -4,17 +4,17 @@
 //! is written (row N-10).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, View, serialize_to_file};
-use xt_core::canonical::Value;
-use xt_core::field::{object, texts};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View, serialize_to_file};
 use xt_core::manifest::candidate::Model;
-use xt_torch::memory::bytes;
+use xt_core::verb::configuration::configuration;
+use xt_torch::memory::{Flat, bytes};
 
 use crate::fault::TrainError;
+use crate::layout::{Layout, Span};
 use crate::parameters::Parameters;
 
 /// The folder of a model, relative to the output folder.
@@ -55,11 +55,9 @@ pub fn save(
     let failed = |path: &str, source| TrainError::Output { path: path.into(), source };
     fs::create_dir_all(outputs.join(FOLDER)).map_err(|source| failed(FOLDER, source))?;
     let weights = path("model.safetensors");
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    serialize_to_file(tensors(parameters), Some(metadata), &outputs.join(&weights))
-        .map_err(|error| failed(&weights, std::io::Error::other(error)))?;
+    write(&parameters.layout, &[("", parameters.values.values())], outputs, &weights)?;
     let mut written = vec![weights];
-    let config = config(model).canonical() + "\n";
+    let config = configuration(model).canonical() + "\n";
     let others = [("config.json", Some(config.as_bytes())), ("tokenizer.json", tokenizer)];
     for (name, bytes) in others.into_iter().filter_map(|(name, bytes)| Some((path(name), bytes?))) {
         fs::write(outputs.join(&name), bytes).map_err(|source| failed(&name, source))?;
@@ -69,73 +67,64 @@ pub fn save(
     Ok(written)
 }
 
-fn tensors(parameters: &Parameters) -> Vec<(&str, Saved<'_>)> {
-    let row = parameters.values.values();
-    let saved = |span: &crate::layout::Span| Saved {
+/// Writes rows of one layout to `path` in `outputs`; each tensor is named by the prefix of its row and by its parameter.
+pub(crate) fn write(layout: &Layout, rows: &[(&str, &[f32])], outputs: &Path, path: &str) -> Result<(), TrainError> {
+    let saved = |span: &Span, row| Saved {
         shape: span.declared.shape.iter().filter_map(|size| usize::try_from(*size).ok()).collect(),
-        values: &row[span.offset..span.offset + span.count],
+        values: span.of(row),
     };
-    parameters.layout.spans().iter().map(|span| (span.declared.name.as_str(), saved(span))).collect()
+    let tensors = rows.iter().flat_map(|(prefix, row)| {
+        layout.spans().iter().map(move |span| (format!("{prefix}{}", span.declared.name), saved(span, row)))
+    });
+    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
+    serialize_to_file(tensors, Some(metadata), &outputs.join(path))
+        .map_err(|error| TrainError::Output { path: path.into(), source: std::io::Error::other(error) })
 }
 
 /// Fills `parameters` from the bytes of a `model.safetensors`. Names, shapes and types must be exactly theirs: a tensor
 /// too many is refused as well as one too few (row R-24).
 pub fn load(parameters: &mut Parameters, file: &[u8]) -> Result<(), TrainError> {
-    let wrong = |text: String| TrainError::Weights(text);
-    let stored = SafeTensors::deserialize(file).map_err(|error| wrong(error.to_string()))?;
     let Parameters { layout, values, .. } = parameters;
-    let row = values.values_mut();
-    for span in layout.spans() {
-        let name = &span.declared.name;
-        let tensor = stored.tensor(name).map_err(|_| wrong(format!("it has no tensor {name}")))?;
-        let shape: Vec<i64> = tensor.shape().iter().filter_map(|size| i64::try_from(*size).ok()).collect();
-        if tensor.dtype() != Dtype::F32 || shape != span.declared.shape {
-            let (found, due) = (tensor.dtype(), &span.declared.shape);
-            return Err(wrong(format!("{name} is {found:?} {shape:?}, the model has F32 {due:?}")));
-        }
-        let (chunks, _) = tensor.data().as_chunks::<4>();
-        for (value, chunk) in row[span.offset..span.offset + span.count].iter_mut().zip(chunks) {
-            *value = f32::from_le_bytes(*chunk);
-        }
-    }
-    let known = |name: &&str| layout.spans().iter().any(|span| span.declared.name == **name);
-    match stored.names().into_iter().filter(|name| !known(name)).min() {
-        Some(extra) => Err(wrong(format!("it has a tensor {extra} that the model has not"))),
-        None => Ok(()),
-    }
+    read(layout, &mut [("", values)], file).map_err(|wrong| TrainError::Weights(wrong.join("; ")))
 }
 
-/// `config.json` with every value that transformers would otherwise fill in by default.
-pub fn config(model: &Model) -> Value {
-    let Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, layer_norm_epsilon, initializer_range } =
-        model;
-    let dropout = Value::Float(*dropout);
-    object([
-        ("activation_function", "gelu_new".into()),
-        ("add_cross_attention", false.into()),
-        ("architectures", texts(&["GPT2LMHeadModel"])),
-        ("attn_pdrop", dropout.clone()),
-        ("bos_token_id", Value::Null),
-        ("embd_pdrop", dropout.clone()),
-        ("eos_token_id", Value::Null),
-        ("initializer_range", Value::Float(*initializer_range)),
-        ("layer_norm_epsilon", Value::Float(*layer_norm_epsilon)),
-        ("model_type", "gpt2".into()),
-        ("n_embd", (*width).into()),
-        ("n_head", (*heads).into()),
-        ("n_inner", (*inner).into()),
-        ("n_layer", (*layers).into()),
-        ("n_positions", (*context).into()),
-        ("pad_token_id", Value::Null),
-        ("reorder_and_upcast_attn", false.into()),
-        ("resid_pdrop", dropout),
-        ("scale_attn_by_inverse_layer_idx", false.into()),
-        ("scale_attn_weights", true.into()),
-        ("tie_word_embeddings", true.into()),
-        ("torch_dtype", "float32".into()),
-        ("use_cache", true.into()),
-        ("vocab_size", (*vocabulary).into()),
-    ])
+/// Fills rows of one layout from the bytes of a file, or says everything that is wrong with the file; then some rows may
+/// be filled and others not.
+pub(crate) fn read(layout: &Layout, rows: &mut [(&str, &mut Flat)], file: &[u8]) -> Result<(), Vec<String>> {
+    let stored = SafeTensors::deserialize(file).map_err(|error| vec![error.to_string()])?;
+    let (mut wrong, mut known) = (Vec::new(), BTreeSet::new());
+    for (prefix, row) in rows {
+        let row = row.values_mut();
+        for span in layout.spans() {
+            let name = format!("{prefix}{}", span.declared.name);
+            match stored.tensor(&name) {
+                Ok(tensor) => match unfit(&tensor, span) {
+                    None => fill(&mut row[span.offset..span.offset + span.count], tensor.data()),
+                    Some(why) => wrong.push(format!("{name} is {why}")),
+                },
+                Err(_) => wrong.push(format!("it has no tensor {name}")),
+            }
+            known.insert(name);
+        }
+    }
+    let mut extra: Vec<&str> = stored.names().into_iter().filter(|name| !known.contains(*name)).collect();
+    extra.sort_unstable();
+    wrong.extend(extra.iter().map(|name| format!("it has a tensor {name} that the model has not")));
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+fn unfit(tensor: &TensorView<'_>, span: &Span) -> Option<String> {
+    let shape: Vec<i64> = tensor.shape().iter().filter_map(|size| i64::try_from(*size).ok()).collect();
+    let due = &span.declared.shape;
+    let fits = tensor.dtype() == Dtype::F32 && shape == *due;
+    (!fits).then(|| format!("{:?} {shape:?}, the model has F32 {due:?}", tensor.dtype()))
+}
+
+fn fill(values: &mut [f32], bytes: &[u8]) {
+    let (chunks, _) = bytes.as_chunks::<4>();
+    for (value, chunk) in values.iter_mut().zip(chunks) {
+        *value = f32::from_le_bytes(*chunk);
+    }
 }
 
 #[cfg(test)]

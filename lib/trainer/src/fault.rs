@@ -52,6 +52,9 @@ pub enum TrainError {
     /// A model file does not fit its description.
     #[error("the model file does not fit: {0}")]
     Weights(String),
+    /// A snapshot does not fit the plan, or its files do not fit it.
+    #[error("the snapshot cannot be restored:\n{0}")]
+    Snapshot(Faults),
     /// A model that cannot be built.
     #[error("the model cannot be built: {0}")]
     Model(String),
@@ -95,7 +98,7 @@ impl Failure for TrainError {
     fn exit(&self) -> Exit {
         match self {
             Self::Text(fault) => fault.exit(),
-            Self::Plan(_) => Exit::Refused,
+            Self::Plan(_) | Self::Snapshot(_) => Exit::Refused,
             Self::Output { .. } | Self::Telemetry(_) => Exit::System,
             _ => Exit::Workload,
         }
@@ -111,6 +114,7 @@ impl Failure for TrainError {
             Self::InputWrong { .. } => "train.input-wrong",
             Self::Work { .. } => "train.work",
             Self::Weights(_) => "train.weights",
+            Self::Snapshot(_) => "train.snapshot",
             Self::Model(_) => "train.model",
             Self::EmptyPrompt => "train.empty-prompt",
             Self::NoLogits(_) => "train.no-logits",
@@ -121,6 +125,6 @@ impl Failure for TrainError {
     }
 
     fn faults(&self) -> Option<&Faults> {
-        if let Self::Plan(faults) = self { Some(faults) } else { None }
+        if let Self::Plan(faults) | Self::Snapshot(faults) = self { Some(faults) } else { None }
     }
 }

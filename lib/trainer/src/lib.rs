@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp, clippy::cast_precision_loss))]
 
 pub mod checkpoint;
+pub mod control;
 pub mod data;
 pub mod dropout;
 pub mod evaluate;
@@ -18,6 +19,7 @@ pub mod probe;
 pub mod regime;
 pub mod sample;
 pub mod schedule;
+pub mod snapshot;
 pub mod state;
 pub mod step;
 pub mod telemetry;

@@ -51,6 +51,19 @@ impl Optim {
         self.updates
     }
 
+    /// Everything it remembers: the rows with the prefixes of their names, and the count of updates. The settings are the
+    /// plan's. Taken apart without `..`: a new field does not compile until someone decides whether it is remembered.
+    pub fn memory(&self) -> (&[(&'static str, Flat)], u64) {
+        let Self { settings: _, rows, updates } = self;
+        (rows, *updates)
+    }
+
+    /// The same, to be filled from a snapshot.
+    pub fn memory_mut(&mut self) -> (&mut [(&'static str, Flat)], &mut u64) {
+        let Self { settings: _, rows, updates } = self;
+        (rows, updates)
+    }
+
     /// Changes `values` in place.
     pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>) {
         self.updates += 1;

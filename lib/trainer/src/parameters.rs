@@ -48,6 +48,18 @@ impl Parameters {
         }
     }
 
+    /// Where the values lie, and the values. The tensors are views of these.
+    pub fn memory(&self) -> (&Layout, &Flat) {
+        let Self { layout, values, tensors: _ } = self;
+        (layout, values)
+    }
+
+    /// The same, to be filled from a snapshot.
+    pub fn memory_mut(&mut self) -> (&Layout, &mut Flat) {
+        let Self { layout, values, tensors: _ } = self;
+        (layout, values)
+    }
+
     /// The tensor of parameter `name`.
     pub fn tensor(&self, name: &str) -> Result<Tensor, TrainError> {
         let index = self.layout.spans().binary_search_by(|span| span.declared.name.as_str().cmp(name));

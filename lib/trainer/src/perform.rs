@@ -8,12 +8,15 @@ use xt_core::field::Manifest;
 use xt_core::manifest::candidate::NonFinite;
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::Snapshot;
 use xt_core::verb::compile::check_plan;
 
+use crate::control::Control;
 use crate::data::text::TextData;
 use crate::evaluate::evaluate;
 use crate::fault::TrainError;
 use crate::sample::{Request, sample};
+use crate::snapshot::Snapshots;
 use crate::step::{Trainer, hold};
 use crate::telemetry::Telemetry;
 use crate::trace::{self, TraceWriter};
@@ -26,6 +29,8 @@ pub enum Ending {
     Completed,
     /// A stop condition holds the run.
     Held,
+    /// It stopped at a step boundary because it was asked to.
+    Drained,
 }
 
 /// Where a job reads and writes.
@@ -38,9 +43,17 @@ pub struct Folders<'a> {
 }
 
 /// Does `job`, and says so.
-pub fn perform<W: Write>(job: Job, folders: Folders<'_>, telemetry: &mut Telemetry<W>) -> Result<Ending, TrainError> {
+pub fn perform<W: Write>(
+    job: Job,
+    folders: Folders<'_>,
+    control: Control,
+    telemetry: &mut Telemetry<W>,
+) -> Result<Ending, TrainError> {
     match job {
-        Job::Train { plan, to_step } => train(*plan, to_step, folders, telemetry),
+        Job::Train { plan, to_step, cadence, from } => {
+            let snapshots = Snapshots::new(folders.outputs.into(), cadence, control);
+            train(*plan, Span { to_step, from: from.as_deref() }, folders, snapshots, telemetry)
+        }
         Job::Evaluate { plan } => evaluate(&plan, folders, telemetry),
         Job::Sample { model, weights, tokenizer, execution, prompt, tokens, temperature, seed } => {
             let request = Request {
@@ -58,10 +71,18 @@ pub fn perform<W: Write>(job: Job, folders: Folders<'_>, telemetry: &mut Telemet
     }
 }
 
+/// The part of a run that is to be computed.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    to_step: Option<u64>,
+    from: Option<&'a Snapshot>,
+}
+
 fn train<W: Write>(
     plan: Plan,
-    to_step: Option<u64>,
+    span: Span<'_>,
     folders: Folders<'_>,
+    mut snapshots: Snapshots,
     telemetry: &mut Telemetry<W>,
 ) -> Result<Ending, TrainError> {
     let differences = regime::environment(&plan.environment, |name| std::env::var(name).ok());
@@ -72,10 +93,14 @@ fn train<W: Write>(
     let pins = regime::pin(&plan.candidate.execution)?;
     let (data, tokenizer) = TextData::read(&plan, folders.inputs)?;
     let samples_per_epoch = data.samples();
-    let mut trace = TraceWriter::create(folders.outputs, plan.id())?;
-    let (candidate, last) = (plan.candidate.clone(), to_step.unwrap_or(plan.work.steps).min(plan.work.steps));
+    let chain = span.from.map_or_else(|| plan.id(), |snapshot| snapshot.chain);
+    let mut trace = TraceWriter::create(folders.outputs, chain)?;
+    let (candidate, last) = (plan.candidate.clone(), span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps));
     let whole = last == plan.work.steps;
     let mut trainer = Trainer::new(plan, data)?;
+    if let Some(snapshot) = span.from {
+        trainer.restore(snapshot, folders.inputs)?;
+    }
     telemetry.say(&Message::Ready {
         version: env!("CARGO_PKG_VERSION").into(),
         samples_per_epoch,
@@ -88,12 +113,22 @@ fn train<W: Write>(
         let reason = step(&mut trainer, &mut trace, telemetry)?;
         if let Some(reason) = reason.filter(|_| stops) {
             trace.finish()?;
+            snapshots.finish(telemetry)?;
             telemetry.say(&Message::Held { step: trainer.state.steps, reason })?;
             return Ok(Ending::Held);
         }
+        snapshots.after_step(&mut trainer, last, telemetry)?;
+        if snapshots.begun() == trainer.state.steps && snapshots.draining() && trainer.state.steps < last {
+            break;
+        }
     }
     trace.finish()?;
-    let mut outputs = vec![trace::PATH.to_string()];
+    let mut outputs = snapshots.finish(telemetry)?;
+    outputs.push(trace::PATH.to_string());
+    if trainer.state.steps < last {
+        telemetry.say(&Message::Drained { step: trainer.state.steps, outputs })?;
+        return Ok(Ending::Drained);
+    }
     if whole {
         outputs.extend(checkpoint::save(
             folders.outputs,
@@ -101,8 +136,8 @@ fn train<W: Write>(
             &trainer.state.parameters,
             tokenizer.as_deref(),
         )?);
-        outputs.sort();
     }
+    outputs.sort();
     telemetry.say(&Message::Completed { steps: last, outputs })?;
     Ok(Ending::Completed)
 }

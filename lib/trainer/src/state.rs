@@ -8,9 +8,10 @@ use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::trace::{Cursor, Generator};
 use xt_core::order::Walk;
 use xt_core::random::GENERATOR;
+use xt_torch::memory::Flat;
 
 use crate::fault::TrainError;
-use crate::layout;
+use crate::layout::{self, Layout};
 use crate::model::gpt::Sizes;
 use crate::optim::Optim;
 use crate::parameters::Parameters;
@@ -28,6 +29,38 @@ pub struct State {
     pub seed: u64,
 }
 
+/// Everything there is to remember of a run.
+#[derive(Debug)]
+pub struct Memory<'a> {
+    /// Where each parameter lies in every row.
+    pub layout: &'a Layout,
+    /// Values of the parameters.
+    pub values: &'a Flat,
+    /// Rows of the optimiser, with the prefixes of their names.
+    pub rows: &'a [(&'static str, Flat)],
+    /// Updates that the optimiser made.
+    pub updates: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Seed of every draw.
+    pub seed: u64,
+}
+
+/// Everything there is to restore of a run.
+#[derive(Debug)]
+pub struct MemoryMut<'a> {
+    /// Where each parameter lies in every row.
+    pub layout: &'a Layout,
+    /// Values of the parameters.
+    pub values: &'a mut Flat,
+    /// Rows of the optimiser, with the prefixes of their names.
+    pub rows: &'a mut [(&'static str, Flat)],
+    /// Updates that the optimiser made.
+    pub updates: &'a mut u64,
+    /// Steps taken.
+    pub steps: &'a mut u64,
+}
+
 impl State {
     /// The state before the first step.
     pub fn first(candidate: &Candidate, seed: u64) -> Result<Self, TrainError> {
@@ -37,6 +70,21 @@ impl State {
         parameters.initialise(seed);
         let optimizer = Optim::new(&candidate.optimizer, &parameters.layout)?;
         Ok(Self { parameters, optimizer, steps: 0, seed })
+    }
+
+    /// Everything there is to remember of a run, to be written. Taken apart without `..`: a new field does not compile
+    /// until someone decides where it is written (row R-19).
+    pub fn memory(&self) -> Memory<'_> {
+        let Self { parameters, optimizer, steps, seed } = self;
+        let ((layout, values), (rows, updates)) = (parameters.memory(), optimizer.memory());
+        Memory { layout, values, rows, updates, steps: *steps, seed: *seed }
+    }
+
+    /// The same, to be filled from a snapshot. The seed is the plan's, and a snapshot with another one is refused.
+    pub fn memory_mut(&mut self) -> MemoryMut<'_> {
+        let Self { parameters, optimizer, steps, seed: _ } = self;
+        let ((layout, values), (rows, updates)) = (parameters.memory_mut(), optimizer.memory_mut());
+        MemoryMut { layout, values, rows, updates, steps }
     }
 
     /// Digest of all parameters by name.

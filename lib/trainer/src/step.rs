@@ -1,9 +1,12 @@
 //! One optimiser step: forward and backward of each micro-batch, counts before any clipping, clipping, update, digests.
 
+use std::path::Path;
+
 use tch::{Reduction, Tensor};
 use xt_core::digest::Digest;
 use xt_core::manifest::candidate::{Clipping, NonFinite};
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::{MicroBatch, Shape, Walk, samples_digest};
@@ -18,6 +21,7 @@ use crate::optim::{self, Update};
 use crate::parameters::narrowed;
 use crate::probe::Counts;
 use crate::schedule::learning_rate;
+use crate::snapshot::{self, Frame};
 use crate::state::State;
 
 /// A run in progress.
@@ -48,6 +52,20 @@ impl Trainer {
         let model = Gpt::new(sizes, &state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
         Ok(Self { data, model, dropout: sizes.dropout, gradients, walk, state, plan })
+    }
+
+    /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
+    pub fn restore(&mut self, snapshot: &Snapshot, inputs: &Path) -> Result<(), TrainError> {
+        snapshot::restore(&mut self.state, snapshot, &self.plan, inputs)
+    }
+
+    /// Copies everything that a later step depends on into `frame`. Taken apart without `..`: a new field does not compile
+    /// until someone decides whether it is remembered.
+    pub fn copy_into(&mut self, frame: &mut Frame) {
+        // Plan and data are inputs; the model looks at the parameters; gradients are made anew in each step; the walk keeps
+        // an order that it can work out again.
+        let Self { plan: _, data: _, model: _, dropout: _, gradients: _, walk, state } = self;
+        frame.copy(&state.memory(), state.generator(walk), state.cursor(walk));
     }
 
     /// Takes the next step. The line it gives is not chained yet.

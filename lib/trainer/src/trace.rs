@@ -21,11 +21,12 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// The empty trace of the run of `plan`, in `folder`.
-    pub fn create(folder: &Path, plan: Digest) -> Result<Self, TrainError> {
+    /// An empty file in `folder`, whose first line will be chained to `chain`: the plan's id, or the chain of the last
+    /// step before a snapshot that was restored.
+    pub fn create(folder: &Path, chain: Digest) -> Result<Self, TrainError> {
         let path = folder.join(PATH);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create_new(&path));
-        Ok(Self { file: made.map_err(unwritable)?, chain: plan })
+        Ok(Self { file: made.map_err(unwritable)?, chain })
     }
 
     /// Chains `step` to the line before it, writes it in one call and gives it back.

@@ -3,6 +3,9 @@
 //!
 //! Numbers with a fraction have one that is not zero: a JSON Schema cannot tell `1.0` from `1`, the reader can.
 
+mod bundles;
+mod states;
+
 use std::collections::BTreeMap;
 
 use xt_core::canonical::Value;
@@ -13,9 +16,6 @@ use xt_core::fingerprint;
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::action::{Action, ActionKind, Step};
-use xt_core::manifest::bundle::{
-    Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Size, Verification,
-};
 use xt_core::manifest::candidate::{
     AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay, Device,
     Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
@@ -40,10 +40,10 @@ use xt_core::manifest::plan::{Input, Mode, Plan, Role};
 use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietRun, Try};
 use xt_core::manifest::reconciliation::{Found as Settled, Reason, Reconciliation};
 use xt_core::manifest::refusal::Refusal;
-use xt_core::manifest::replay::{Component, Divergence, Outcome, OutputComparison, PinDifference, Replay};
 use xt_core::manifest::run::{
-    Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
+    Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status, Taken, TraceReference,
 };
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
 use xt_core::manifest::trace::{Stage, StageName, Trace};
 use xt_core::name::Name;
@@ -66,10 +66,13 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &plans());
     add(&mut all, &runs());
     add(&mut all, &custodies());
+    add(&mut all, &[states::snapshot(true), states::snapshot(false)]);
+    add(&mut all, &states::snapshot_diffs());
     add(&mut all, &[trace()]);
-    add(&mut all, &bundles());
-    add(&mut all, &verifications());
-    add(&mut all, &replays());
+    add(&mut all, &bundles::bundles());
+    add(&mut all, &bundles::verifications());
+    add(&mut all, &states::replays());
+    add(&mut all, &states::trace_diffs());
     add(&mut all, &events());
     add(&mut all, &standings());
     add(&mut all, &actions());
@@ -104,11 +107,14 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.intent/1" => decode::<Intent>(value),
         "xt.plan/1" => decode::<Plan>(value),
         "xt.run/1" => decode::<Run>(value),
+        "xt.snapshot/1" => decode::<xt_core::manifest::snapshot::Snapshot>(value),
+        "xt.snapshot-diff/1" => decode::<xt_core::manifest::snapshot::SnapshotDiff>(value),
         "xt.custody/1" => decode::<Custody>(value),
         "xt.trace/1" => decode::<Trace>(value),
-        "xt.bundle/1" => decode::<Bundle>(value),
-        "xt.verification/1" => decode::<Verification>(value),
-        "xt.replay/1" => decode::<Replay>(value),
+        "xt.bundle/1" => decode::<xt_core::manifest::bundle::Bundle>(value),
+        "xt.verification/1" => decode::<xt_core::manifest::bundle::Verification>(value),
+        "xt.replay/1" => decode::<xt_core::manifest::replay::Replay>(value),
+        "xt.trace-diff/1" => decode::<xt_core::manifest::replay::TraceDiff>(value),
         "xt.event/1" => decode::<Event>(value),
         "xt.status/1" => decode::<Standing>(value),
         "xt.action/1" => decode::<Action>(value),
@@ -297,6 +303,9 @@ fn run(plan: &Plan) -> Run {
         exit: ProcessExit { code: Some(0), signal: None },
         progress: Progress { planned: 33, steps: 33, updates: 33, skipped: 0, completed: true },
         trace: Some(TraceReference { digest: digest("steps"), steps: 33, chain: digest("chain") }),
+        start: Some(Start { run: digest("before"), snapshot: digest("snapshot"), step: 5 }),
+        cadence: Cadence { every: Some(10), keep: Some(3), last: true },
+        snapshots: vec![Taken { step: 10, snapshot: digest("snapshot") }],
         artifacts: vec![artifact("model.safetensors")],
         quarantined: Vec::new(),
         logs: Logs { stdout: log.clone(), stderr: log },
@@ -318,6 +327,8 @@ fn runs() -> Vec<Run> {
     let plan = plans().remove(0);
     let mut killed = run(&plan);
     killed.stack = None;
+    killed.start = None;
+    killed.cadence = Cadence::NONE;
     killed.custody = None;
     killed.status = Status::NotStarted;
     killed.exit = ProcessExit { code: None, signal: Some(9) };
@@ -335,7 +346,9 @@ fn runs() -> Vec<Run> {
     };
     let mut silent = run(&plan);
     silent.stack = Some(stack(false));
-    vec![run(&plan), killed, silent]
+    let mut drained = run(&plan);
+    drained.status = Status::Drained;
+    vec![run(&plan), killed, silent, drained]
 }
 
 fn custodies() -> Vec<Custody> {
@@ -373,74 +386,6 @@ fn custodies() -> Vec<Custody> {
 
 fn trace() -> Trace {
     Trace { plan: digest("plan"), steps: 33, lines: digest("lines"), chain: digest("chain") }
-}
-
-fn bundles() -> Vec<Bundle> {
-    let bundle = |base| Bundle {
-        size: Size::Sealed,
-        fingerprint: digest("fingerprint"),
-        plan: digest("plan"),
-        run: digest("run"),
-        dataset: digest("dataset"),
-        custody: digest("custody"),
-        trace: digest("trace"),
-        base,
-        members: vec![BundleMember { file: artifact("model/model.safetensors"), role: MemberRole::Model }],
-        compatibility: Compatibility {
-            form: String::from("huggingface/gpt2"),
-            precision: String::from("float32"),
-            stack: stack(true),
-        },
-    };
-    let mut silent = bundle(None);
-    silent.compatibility.stack = stack(false);
-    vec![bundle(Some(digest("base"))), silent]
-}
-
-fn verifications() -> Vec<Verification> {
-    let fault = BundleFault {
-        pointer: String::from("model/model.safetensors"),
-        code: String::from("member.digest"),
-        message: String::from("the bundle lists another digest"),
-    };
-    let verification = |verified, id: Option<&str>, faults| Verification {
-        verified,
-        bundle: id.map(digest),
-        run: id.map(digest),
-        members: 13,
-        bytes: 4096,
-        faults,
-    };
-    vec![verification(true, Some("bundle"), vec![]), verification(false, None, vec![fault])]
-}
-
-fn replays() -> Vec<Replay> {
-    let replay = |outcome, divergence, recorded, replayed| Replay {
-        run: digest("run"),
-        plan: digest("plan"),
-        replayed: digest("replayed"),
-        allowed: vec![PinDifference {
-            what: String::from("library libc.so.6"),
-            recorded: String::from("one"),
-            now: String::from("another"),
-        }],
-        outcome,
-        steps: 33,
-        equal_steps: 12,
-        divergence,
-        outputs: vec![OutputComparison { path: String::from("config.json"), recorded, replayed }],
-    };
-    let parted = Divergence {
-        step: 13,
-        component: Component::Generator,
-        recorded: String::from("one"),
-        replayed: String::from("another"),
-        differing: vec![Component::Generator, Component::Loss],
-    };
-    vec![
-        replay(Outcome::Equal, None, None, Some(digest("recorded"))),
-        replay(Outcome::Diverged, Some(parted), Some(digest("recorded")), None),
-    ]
 }
 
 fn events() -> Vec<Event> {

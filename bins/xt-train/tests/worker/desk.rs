@@ -14,10 +14,13 @@ use xt_core::manifest::dataset::{Format, GroupBy, Splitting};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::Stack;
+use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::manifest::trace::{Step, read_steps};
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
+use xt_core::verb::snapshot::{self, Position, part};
 
 /// A small candidate: 0.1 M parameters, dropout, accumulation, a short last micro-batch, clipping.
 const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"test",
@@ -69,8 +72,58 @@ pub fn plan(changes: &[(&str, &str)], seed: u64) -> Plan {
     let separators = u64::from(candidate.data.separator.is_some());
     let count = offered.iter().map(|file| file.bytes).sum::<u64>() + separators;
     let intent = Intent::default_for(candidate.execution.threads);
-    let tokens = Tokens { vocabulary: 256, count, tokenizer_bytes: 0 };
+    let file = candidate.tokenizer.digest().map_or(0, |_| tokenizer().len() as u64);
+    let tokens = Tokens { vocabulary: 256, count, tokenizer_bytes: file };
     compile(candidate, dataset, intent, seed, tokens).unwrap()
+}
+
+/// A tokenizer file with one token for each printable character of ASCII.
+pub fn tokenizer() -> String {
+    let token = |(id, byte): (usize, u8)| {
+        let text = if byte == b' ' { "\u{120}".into() } else { Value::String(char::from(byte).into()).canonical() };
+        let text = if byte == b' ' { format!("\"{text}\"") } else { text };
+        format!("{text}:{id}")
+    };
+    let vocabulary: Vec<String> = (b' '..=b'~').enumerate().map(token).collect();
+    format!(
+        r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+        "pre_tokenizer":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}},
+        "post_processor":null,"decoder":{{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}},
+        "model":{{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
+        "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,
+        "vocab":{{{}}},"merges":[]}}}}"#,
+        vocabulary.join(",")
+    )
+}
+
+/// What the tests say they run on.
+pub fn stack() -> Stack {
+    Stack {
+        worker: Digest::of(b"worker"),
+        reported: None,
+        libraries: Vec::new(),
+        processor: "any".into(),
+        processor_features: Digest::of(b""),
+        system: "linux x86_64".into(),
+    }
+}
+
+/// A snapshot with its files.
+#[derive(Clone)]
+pub struct Shot {
+    pub snapshot: Snapshot,
+    pub parameters: Vec<u8>,
+    pub optimizer: Vec<u8>,
+}
+
+impl Shot {
+    /// The same, with these files; the document is made to fit them.
+    pub fn with(mut self, parameters: Vec<u8>, optimizer: Vec<u8>) -> Self {
+        self.snapshot.parameters = part(&parameters).unwrap();
+        self.snapshot.optimizer = part(&optimizer).unwrap();
+        (self.parameters, self.optimizer) = (parameters, optimizer);
+        self
+    }
 }
 
 /// A worker's place: job, inputs, outputs, telemetry.
@@ -105,6 +158,7 @@ impl Desk {
         for (_, text) in MEMBERS {
             desk.give(text.as_bytes());
         }
+        desk.give(tokenizer().as_bytes());
         desk
     }
 
@@ -137,7 +191,17 @@ impl Desk {
 
     /// Trains by `plan`.
     pub fn train(self, plan: &Plan, to_step: Option<u64>) -> Left {
-        let job = Job::Train { plan: Box::new(plan.clone()), to_step };
+        self.train_part(plan, to_step, &Cadence::NONE, None)
+    }
+
+    /// Trains a part of `plan`, from a snapshot on, and takes others.
+    pub fn train_part(self, plan: &Plan, to_step: Option<u64>, cadence: &Cadence, from: Option<&Shot>) -> Left {
+        if let Some(shot) = from {
+            self.give(&shot.parameters);
+            self.give(&shot.optimizer);
+        }
+        let from = from.map(|shot| Box::new(shot.snapshot.clone()));
+        let job = Job::Train { plan: Box::new(plan.clone()), to_step, cadence: cadence.clone(), from };
         self.work(job.write().canonical().as_bytes())
     }
 
@@ -184,6 +248,33 @@ impl Left {
         let (steps, bad) = read_steps(plan.id(), &self.trace);
         assert_eq!(bad, None);
         steps
+    }
+
+    /// The steps that the worker told of.
+    pub fn told(&self) -> Vec<Step> {
+        let step =
+            |message: &Message| if let Message::Step { line, .. } = message { Some((**line).clone()) } else { None };
+        self.messages.iter().filter_map(step).collect()
+    }
+
+    /// The state that the worker wrote after `step`.
+    pub fn shot(&self, plan: &Plan, step: u64) -> Shot {
+        let position = self.messages.iter().find_map(|message| match message {
+            Message::Snapshot { step: at, updates, generator, cursor, nanoseconds: _ } if *at == step => {
+                Some(Position { step, updates: *updates, generator: generator.clone(), cursor: cursor.clone() })
+            }
+            _ => None,
+        });
+        let line = self.told().into_iter().find(|line| line.step == step).unwrap();
+        let file = |name: &str| self.output(&format!("{}/{name}", snapshot::folder(step)));
+        let (parameters, optimizer) = (file(snapshot::PARAMETERS), file(snapshot::OPTIMIZER));
+        let (one, other) = (part(&parameters).unwrap(), part(&optimizer).unwrap());
+        let snapshot = snapshot::snapshot(position.unwrap(), one, other, &line, plan.id(), stack());
+        let mut faults = Faults::new();
+        snapshot::check_line(&snapshot, &line, &mut faults);
+        snapshot::check_plan(&snapshot, plan, &mut faults);
+        assert_eq!(faults, Faults::new());
+        Shot { snapshot, parameters, optimizer }
     }
 
     /// An output of the worker.

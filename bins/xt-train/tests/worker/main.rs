@@ -4,6 +4,8 @@
 mod desk;
 mod exact;
 mod hold;
+mod matrix;
 mod processors;
 mod refuse;
+mod resume;
 mod sample;

@@ -6,6 +6,7 @@ use std::path::Path;
 use xt_core::digest::Digest;
 use xt_core::field::Field;
 use xt_core::manifest::job::{Job, Message};
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::number::Finite;
 
 use crate::desk::{Desk, Left, MEMBERS, plan};
@@ -115,7 +116,7 @@ fn what_is_no_job_is_refused_with_every_reason() {
 #[test]
 fn a_full_telemetry_device_ends_the_worker_without_a_panic() {
     let plan = plan(&[], 1);
-    let job = Job::Train { plan: Box::new(plan.clone()), to_step: None };
+    let job = Job::Train { plan: Box::new(plan.clone()), to_step: None, cadence: Cadence::NONE, from: None };
     let output = Desk::new(&plan).start(job.write().canonical().as_bytes(), Path::new("/dev/full"));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");

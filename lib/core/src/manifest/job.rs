@@ -9,7 +9,8 @@ use crate::digest::Digest;
 use crate::field::Range;
 use crate::manifest::candidate::{Execution, Model, Tokenizer};
 use crate::manifest::plan::Plan;
-use crate::manifest::trace::Step;
+use crate::manifest::snapshot::{Cadence, Snapshot};
+use crate::manifest::trace::{Cursor, Generator, Step};
 use crate::number::Finite;
 
 crate::choice! {
@@ -21,6 +22,10 @@ crate::choice! {
             plan: Box<Plan>,
             /// Stop after this step, for a partial replay; `null` takes all.
             to_step: Option<u64>,
+            /// When to write snapshots.
+            cadence: Cadence,
+            /// The state to go on from, whose files are among the inputs; `null` begins at the first step.
+            from: Option<Box<Snapshot>>,
         },
         /// Measure a trained model by a plan.
         Evaluate "evaluate" {
@@ -78,6 +83,26 @@ crate::choice! {
             batch: u64,
             /// Nanoseconds it took.
             nanoseconds: u64,
+        },
+        /// The complete state after a step lies in `snapshots/`, in the folder named by the number of the step.
+        Snapshot "snapshot" {
+            /// Steps taken, skipped ones included.
+            step: u64,
+            /// Updates made by the optimiser.
+            updates: u64,
+            /// The random generator.
+            generator: Generator,
+            /// The next sample that was not consumed.
+            cursor: Cursor,
+            /// Nanoseconds that the run waited for the copy; no part of the state.
+            nanoseconds: u64,
+        },
+        /// It was asked to stop at a step boundary, and the state there lies in `snapshots/`.
+        Drained "drained" {
+            /// Steps taken.
+            step: u64,
+            /// Files written that are not snapshots, relative to the output folder.
+            outputs: Vec<String>,
         },
         /// A stop condition holds the run at this step.
         Held "held" {

@@ -5,11 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
+use crate::field::Range;
 use crate::instant::Instant;
 use crate::manifest::Artifact;
 use crate::manifest::candidate::{Precision, Regime};
 use crate::manifest::intent::{Intent, Profile};
 use crate::manifest::plan::{Input, Mode};
+use crate::manifest::snapshot::Cadence;
 use crate::name::Name;
 use crate::tag;
 
@@ -60,6 +62,12 @@ crate::record! {
         progress: Progress,
         /// Its trace; `null` when there is no whole line.
         trace: Option<TraceReference>,
+        /// What it went on from; `null` when it began at the first step.
+        start: Option<Start>,
+        /// When it was to take snapshots; no part of the plan, because it changes nothing that is learned.
+        cadence: Cadence,
+        /// The snapshots it took that are kept, by step. What a run that did not succeed has taken is as good as any other.
+        snapshots: Vec<Taken>,
         /// Files of a succeeded run, sorted by path.
         artifacts: Vec<Artifact>,
         /// Files of any other run, kept apart for diagnosis, sorted by path.
@@ -72,6 +80,28 @@ crate::record! {
         finished: Instant,
         /// Figures that differ between two runs of one plan.
         observed: Observed,
+    }
+}
+
+crate::record! {
+    /// What a run went on from. The steps up to there were taken by other runs, and their lines stand at the head of its trace.
+    pub struct Start {
+        /// Id of the run whose trace it continues.
+        run: Digest,
+        /// Id of the snapshot that was restored.
+        snapshot: Digest,
+        /// Steps that were taken before.
+        step: u64 [Range::from(1.0)],
+    }
+}
+
+crate::record! {
+    /// A snapshot that a run took.
+    pub struct Taken {
+        /// Steps taken before it.
+        step: u64 [Range::from(1.0)],
+        /// Id of the `xt.snapshot/1`.
+        snapshot: Digest,
     }
 }
 
@@ -132,6 +162,8 @@ crate::words! {
         Exhausted "exhausted",
         /// A stop condition held it: a non-finite stage.
         Held "held",
+        /// It was asked to stop at a step boundary, and another run can go on from its last snapshot.
+        Drained "drained",
         /// The trainer never started.
         NotStarted "not-started",
         /// Nobody saw how it ended.

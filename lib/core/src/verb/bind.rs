@@ -16,8 +16,10 @@ use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Plan, Role};
 use crate::manifest::run::{Log, Run, Stack, Status};
+use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
 use crate::relpath::RelativePath;
+use crate::verb::ancestry::{self, Ancestor, input_names};
 use crate::verb::chain::{LINES, Tally};
 use crate::verb::custody::{CONTROLS, missing, overall};
 use crate::verb::{compare, compile};
@@ -48,6 +50,8 @@ pub struct Evidence<'a> {
     pub trace: Option<&'a Tally>,
     /// The digest of its trained parameters, taken from their file, if there is one; or why the file is in another form.
     pub weights: Option<&'a Result<Digest, String>>,
+    /// The runs that it went on from, the nearest first.
+    pub ancestors: &'a [Ancestor],
 }
 
 /// The bundle of a run, or every reason why there is none.
@@ -77,20 +81,23 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
         base: match plan.candidate.base {
             Base::Random {} => None,
         },
-        members: members(run, plan, custody, trace, size, faults),
+        members: members(evidence, custody, trace, size, faults),
         compatibility: compatibility(plan, stack),
     })
 }
 
 /// Notes every reason why the run may not be frozen.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
-    let Evidence { run, plan, custody, trace, weights } = *evidence;
+    let Evidence { run, plan, custody, trace, weights, ancestors } = *evidence;
     check_end(run, plan, faults);
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
     check_outputs(run, plan, faults);
     match custody {
-        Some(custody) => check_custody(run, plan, custody, faults),
+        Some(custody) => {
+            let from = ancestors.first().map(|nearest| &nearest.snapshot);
+            check_custody(run, plan, custody, from, faults);
+        }
         None => faults.add("run#/custody", "bundle.custody", "there is no custody record: the trainer never started"),
     }
     match trace {
@@ -100,6 +107,7 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     if let (Some(weights), Some(last)) = (weights, trace.and_then(|trace| trace.last.as_ref())) {
         check_weights(weights, last, faults);
     }
+    ancestry::check(evidence, faults);
 }
 
 /// Notes what a run says of itself that its own evidence contradicts, whether or not it may be frozen: before it is
@@ -159,7 +167,7 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
 }
 
 /// The record must say the same as the plan, wherever it repeats it.
-fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
+pub(crate) fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     if let Err(found) = compile::check_plan(plan) {
         faults.0.extend(found.within("plan").0);
     }
@@ -193,7 +201,7 @@ fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
 }
 
 /// What it ran on must be known, down to what the trainer said about itself.
-fn check_stack(run: &Run, plan: &Plan, faults: &mut Faults) {
+pub(crate) fn check_stack(run: &Run, plan: &Plan, faults: &mut Faults) {
     let Some(reported) = run.stack.as_ref().and_then(|stack| stack.reported.as_ref()) else {
         let message = "what it ran on is not known: the trainer was never ready";
         faults.add("run#/stack", "bundle.stack", message);
@@ -235,7 +243,7 @@ fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
 }
 
 /// Every control that the plan requires must have been enforced and proven.
-fn check_custody(run: &Run, plan: &Plan, custody: &Custody, faults: &mut Faults) {
+pub(crate) fn check_custody(run: &Run, plan: &Plan, custody: &Custody, from: Option<&Snapshot>, faults: &mut Faults) {
     let mut add = |at: &str, message: String| faults.add(format!("custody#{at}"), "bundle.custody", message);
     let id = custody.id();
     if run.custody != Some(id) {
@@ -263,7 +271,7 @@ fn check_custody(run: &Run, plan: &Plan, custody: &Custody, faults: &mut Faults)
     if custody.overall != whole {
         add("/overall", format!("the required controls are {whole} as a whole, found {}", custody.overall));
     }
-    check_mounts(run, plan, custody, &mut add);
+    check_mounts(run, input_names(plan, from), custody, &mut add);
     let names: Vec<&String> = run.environment.keys().collect();
     if custody.environment.iter().collect::<Vec<_>>() != names {
         let message = format!("the variables {} are not those of the run", custody.environment.join(", "));
@@ -272,7 +280,7 @@ fn check_custody(run: &Run, plan: &Plan, custody: &Custody, faults: &mut Faults)
 }
 
 /// What the trainer could see must be what the record says that it ran on and learned from.
-fn check_mounts(run: &Run, plan: &Plan, custody: &Custody, add: &mut dyn FnMut(&str, String)) {
+fn check_mounts(run: &Run, inputs: Digest, custody: &Custody, add: &mut dyn FnMut(&str, String)) {
     let mounted = |digest: Digest| custody.mounts.iter().any(|mount| mount.digest == Some(digest));
     if let Some(stack) = &run.stack {
         if !mounted(stack.worker) {
@@ -282,12 +290,9 @@ fn check_mounts(run: &Run, plan: &Plan, custody: &Custody, add: &mut dyn FnMut(&
             add("/mounts", format!("the library {} {} was not there", library.name, library.digest));
         }
     }
-    let mut names: Vec<String> = plan.inputs.iter().map(|input| input.digest.hex() + "\n").collect();
-    names.sort();
-    let inputs = Digest::of(names.concat().as_bytes());
     let there = custody.mounts.iter().any(|mount| mount.at == INPUTS && mount.digest == Some(inputs));
     if custody.profile == Profile::Full && !there {
-        add("/mounts", format!("{INPUTS} did not hold exactly the inputs of the plan, whose names give {inputs}"));
+        add("/mounts", format!("{INPUTS} did not hold exactly the inputs of the run, whose names give {inputs}"));
     }
 }
 
@@ -340,7 +345,8 @@ fn check_weights(weights: &Result<Digest, String>, last: &Step, faults: &mut Fau
 }
 
 /// Every file of the bundle but `bundle.json` and `SHA256SUMS`, sorted by path.
-fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size, faults: &mut Faults) -> Vec<Member> {
+fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size, faults: &mut Faults) -> Vec<Member> {
+    let Evidence { run, plan, ancestors, .. } = *evidence;
     let lines = File { name: LINES.into(), digest: trace.head.lines, bytes: trace.bytes, role: MemberRole::Trace };
     let mut files = Vec::from([
         document("run", run),
@@ -353,6 +359,12 @@ fn members(run: &Run, plan: &Plan, custody: &Custody, trace: &Tally, size: Size,
         log("stderr", &run.logs.stderr),
         lines,
     ]);
+    for (number, ancestor) in (1..).zip(ancestors) {
+        let name = |what: &str| format!("before/{number}/{what}");
+        files.push(document(&name("run"), &ancestor.run));
+        files.extend(ancestor.custody.as_ref().map(|custody| document(&name("custody"), custody)));
+        files.push(document(&name("snapshot"), &ancestor.snapshot));
+    }
     files.extend(run.artifacts.iter().map(output));
     // A tokenizer that went in is among the outputs already.
     let data = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == Role::Data);

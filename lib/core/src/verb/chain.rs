@@ -2,6 +2,7 @@
 //! step says what its plan makes it say. Epoch, samples, generator and cursor follow from the plan; losses and digests of tensors
 //! do not, and whoever forges those and chains every line anew is found by a replay only.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::ToString;
 
@@ -37,6 +38,8 @@ pub struct Chain {
     skipped: u64,
     non_finite: Option<u64>,
     last: Option<Step>,
+    wanted: BTreeSet<u64>,
+    marks: BTreeMap<u64, Step>,
     faults: Faults,
 }
 
@@ -53,6 +56,8 @@ pub struct Tally {
     pub non_finite: Option<u64>,
     /// The last good line.
     pub last: Option<Step>,
+    /// The good lines of the steps that were asked for.
+    pub marks: BTreeMap<u64, Step>,
 }
 
 impl Chain {
@@ -69,8 +74,16 @@ impl Chain {
             skipped: 0,
             non_finite: None,
             last: None,
+            wanted: BTreeSet::new(),
+            marks: BTreeMap::new(),
             faults: Faults::new(),
         }
+    }
+
+    /// The same, and the lines of these steps are kept.
+    #[must_use]
+    pub fn marking(self, wanted: BTreeSet<u64>) -> Self {
+        Self { wanted, ..self }
     }
 
     /// Takes the next line, with its line feed when it has one. Gives the step, if it is a good one.
@@ -101,6 +114,9 @@ impl Chain {
         if self.non_finite.is_none() && has_non_finite(&step) {
             self.non_finite = Some(step.step);
         }
+        if self.wanted.contains(&step.step) {
+            self.marks.insert(step.step, step.clone());
+        }
         self.last = Some(step);
     }
 
@@ -112,8 +128,8 @@ impl Chain {
             self.faults.add(LINES, "trace.more", format!("and {left} more faults"));
         }
         let head = Trace { plan: self.plan, steps: self.lines, lines: self.hasher.finish(), chain: self.before };
-        let Self { bytes, skipped, non_finite, last, faults, .. } = self;
-        (Tally { head, bytes, skipped, non_finite, last }, faults)
+        let Self { bytes, skipped, non_finite, last, marks, faults, .. } = self;
+        (Tally { head, bytes, skipped, non_finite, last, marks }, faults)
     }
 }
 

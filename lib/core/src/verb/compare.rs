@@ -10,9 +10,9 @@ use crate::canonical::Value;
 use crate::fault::Faults;
 use crate::field::{Field, child};
 use crate::manifest::Artifact;
-use crate::manifest::replay::{Component, Divergence, OutputComparison, PinDifference};
+use crate::manifest::replay::{Component, ComponentDifference, Divergence, OutputComparison, PinDifference};
 use crate::manifest::run::{Reported, Stack};
-use crate::manifest::trace::{Stage, Step};
+use crate::manifest::trace::{Stage, StageName, Step};
 use crate::relpath::RelativePath;
 
 /// A place where two documents differ.
@@ -100,6 +100,42 @@ pub fn steps(recorded: &Step, replayed: &Step) -> Option<Divergence> {
         replayed: replayed_text,
         differing: differing.iter().map(|(component, _)| *component).collect(),
     })
+}
+
+/// The first stage of the computation in which two lines of the same step differ. Counts of a stage show it first; then
+/// what the stage leaves behind.
+pub fn first_stage(recorded: &Step, replayed: &Step) -> StageName {
+    let counted =
+        recorded.stages.iter().zip(&replayed.stages).find(|(a, b)| a.write() != b.write()).map(|(a, _)| a.stage);
+    let component = steps(recorded, replayed).map(|divergence| match divergence.component {
+        Component::SampleOrder | Component::Cursor => StageName::Input,
+        Component::Generator => StageName::Forward,
+        Component::Loss => StageName::Loss,
+        Component::Gradients => StageName::Backward,
+        _ => StageName::Optimizer,
+    });
+    let place = |stage: &StageName| StageName::ALL.iter().position(|known| known == stage);
+    counted.into_iter().chain(component).min_by_key(place).unwrap_or(StageName::Optimizer)
+}
+
+/// Two traces, as far as both go: how many steps are equal from the first on, where they part first, and what differs
+/// how often.
+pub fn traces(first: &[Step], second: &[Step]) -> (u64, Option<Divergence>, Vec<ComponentDifference>) {
+    let (mut parted, mut counts): (Option<Divergence>, BTreeMap<usize, ComponentDifference>) = (None, BTreeMap::new());
+    let mut equal = 0;
+    for (one, other) in first.iter().zip(second) {
+        let Some(divergence) = steps(one, other) else {
+            equal += u64::from(parted.is_none());
+            continue;
+        };
+        for component in &divergence.differing {
+            let place = Component::ALL.iter().position(|known| known == component).unwrap_or_default();
+            let new = ComponentDifference { component: *component, first_step: one.step, steps: 0 };
+            counts.entry(place).or_insert(new).steps += 1;
+        }
+        parted.get_or_insert(divergence);
+    }
+    (equal, parted, counts.into_values().collect())
 }
 
 /// The values of some fields of a line, in words.
@@ -202,7 +238,6 @@ mod tests {
     use crate::canonical::parse;
     use crate::digest::Digest;
     use crate::manifest::run::Library;
-    use crate::manifest::trace::StageName;
     use crate::number::{Bits32, Finite};
 
     fn finite(number: f64) -> Finite {
@@ -271,6 +306,28 @@ mod tests {
             (divergence.recorded.as_str(), divergence.replayed.as_str()),
             ("loss_bits 3fc00000", "loss_bits 3fc00001")
         );
+    }
+
+    #[test]
+    fn traces_are_compared_as_far_as_both_go() {
+        let at = |number: u64, loss: &str| Step { step: number, loss_bits: Bits32::parse(loss).unwrap(), ..step() };
+        let first = [at(1, "3fc00000"), at(2, "3fc00000"), at(3, "3fc00000"), at(4, "3fc00000")];
+        let second = [at(1, "3fc00000"), at(2, "3fc00001"), at(3, "3fc00000")];
+        let (equal, parted, components) = traces(&first, &second);
+        assert_eq!((equal, parted.map(|parted| parted.step)), (1, Some(2)));
+        assert_eq!(components, [ComponentDifference { component: Component::Loss, first_step: 2, steps: 1 }]);
+        assert_eq!(traces(&first, &first[..2]), (2, None, vec![]));
+    }
+
+    #[test]
+    fn the_first_stage_that_shows_a_divergence_is_named() {
+        let mut other = step();
+        other.parameters = Digest::of(b"p");
+        assert_eq!(first_stage(&step(), &other), StageName::Optimizer);
+        other.gradients = Digest::of(b"g");
+        assert_eq!(first_stage(&step(), &other), StageName::Backward);
+        other.stages[0].maximum = finite(2.0);
+        assert_eq!(first_stage(&step(), &other), StageName::Input);
     }
 
     #[test]

@@ -183,6 +183,34 @@ fn numbers(value: &Value) -> Option<Vec<u64>> {
     items.iter().map(|item| if let Value::Integer(number) = item { number.to_u64() } else { None }).collect()
 }
 
+/// A tensor where it lies in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View<'a> {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<u64>,
+    /// Its values, 4 little-endian bytes each.
+    pub values: &'a [u8],
+}
+
+/// The tensors of a whole file, sorted by name; or why it is in another form.
+pub fn views(file: &[u8]) -> Result<Vec<View<'_>>, String> {
+    // Reads it once in the one way there is, so that nothing below can be out of place.
+    Weights::of(file)?;
+    let (length, rest) = file.split_first_chunk::<8>().ok_or("it ends inside its header")?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    let (header, mut rest) = rest.split_at_checked(length).ok_or("it ends inside its header")?;
+    let mut views = Vec::new();
+    for Tensor { name, shape, bytes } in tensors(header)? {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let (values, behind) = rest.split_at_checked(bytes).ok_or("it ends before its last tensor does")?;
+        views.push(View { name, shape, values });
+        rest = behind;
+    }
+    Ok(views)
+}
+
 /// The bytes of a file that holds these tensors, for whoever has no library for it. Values that a shape does not cover
 /// are left out.
 pub fn file(tensors: &BTreeMap<String, (Vec<u64>, Vec<f32>)>) -> Vec<u8> {

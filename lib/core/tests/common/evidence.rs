@@ -17,6 +17,7 @@ use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{
     Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
+use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
 use xt_core::name::Name;
 use xt_core::number::{Bits32, Finite};
@@ -250,6 +251,9 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
             completed: true,
         },
         trace: Some(TraceReference { digest: tally.head.lines, steps: tally.head.steps, chain: tally.head.chain }),
+        start: None,
+        cadence: Cadence::NONE,
+        snapshots: Vec::new(),
         artifacts: outputs()
             .map(|(path, bytes)| Artifact {
                 path: RelativePath::new(path).unwrap(),

@@ -1,0 +1,127 @@
+//! Every recipe that the trainer has, in combinations: a run that is restored in a new process goes on bit for bit.
+
+use xt_core::digest::Digest;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::Cadence;
+use xt_core::manifest::trace::Step;
+use xt_core::random::Stream;
+
+use crate::desk::{Desk, plan, tokenizer};
+
+/// The parts of the test candidate that are replaced.
+const ADAMW: &str = "{\"kind\":\"adamw\",\"learning_rate\":0.003,\"beta1\":0.9,\"beta2\":0.95,\"epsilon\":1e-8,\n        \"weight_decay\":0.1,\"decay\":\"matrices\"}";
+const COSINE: &str = "{\"kind\":\"cosine\",\"warmup_steps\":2,\"final_fraction\":0.1}";
+const NORM: &str = "{\"kind\":\"norm\",\"maximum\":1}";
+const BATCHING: &str = "{\"samples\":4,\"remainder\":\"keep\",\"accumulation\":2,\"accumulation_remainder\":\"flush\"}";
+const LENGTH: &str = "{\"kind\":\"steps\",\"steps\":8}";
+
+fn sgd(momentum: &str, nesterov: bool, decay: &str) -> String {
+    format!(
+        "{{\"kind\":\"sgd\",\"learning_rate\":0.05,\"momentum\":{momentum},\"nesterov\":{nesterov},\"weight_decay\":0.01,\"decay\":\"{decay}\"}}"
+    )
+}
+
+/// The optimisers, all of which are combined with all schedules, clippings and dropouts; the other parts take turns.
+fn recipes() -> Vec<Vec<(&'static str, String)>> {
+    let optimizers = [
+        ADAMW.to_string(),
+        ADAMW.replace("matrices", "all"),
+        ADAMW.replace("0.1,", "0.0,").replace("0.95", "0.5"),
+        sgd("0.0", false, "all"),
+        sgd("0.9", false, "matrices"),
+        sgd("0.9", true, "all"),
+    ];
+    let schedules = [
+        COSINE,
+        "{\"kind\":\"linear\",\"warmup_steps\":3,\"final_fraction\":0.0}",
+        "{\"kind\":\"constant\",\"warmup_steps\":0}",
+    ];
+    let clippings = [NORM, "{\"kind\":\"none\"}"];
+    let dropouts = ["\"dropout\":0.1", "\"dropout\":0.0"];
+    let batchings = [
+        BATCHING.to_string(),
+        BATCHING.replace("flush", "carry"),
+        BATCHING.replace("flush", "drop").replace("keep", "drop"),
+        BATCHING.replace("\"accumulation\":2", "\"accumulation\":1").replace("\"samples\":4", "\"samples\":7"),
+        BATCHING
+            .replace("\"samples\":4", "\"samples\":6")
+            .replace("flush", "carry")
+            .replace("\"accumulation\":2", "\"accumulation\":3"),
+    ];
+    let lengths = ["{\"kind\":\"steps\",\"steps\":8}", "{\"kind\":\"epochs\",\"epochs\":3}"];
+    let orders = ["\"order\":\"shuffled\"", "\"order\":\"sequential\""];
+    let separators = ["\"separator\":0", "\"separator\":null"];
+    let bytes = "{\"kind\":\"bytes\"}".to_string();
+    let file = format!("{{\"kind\":\"huggingface\",\"digest\":\"{}\"}}", Digest::of(tokenizer().as_bytes()));
+    let tokenizers = [bytes.clone(), file];
+    let capabilities = ["\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx2\""];
+    let models =
+        ["\"layers\":2,\"heads\":2,\"width\":32,\"inner\":64", "\"layers\":1,\"heads\":4,\"width\":24,\"inner\":40"];
+    let stops = ["\"non_finite\":\"hold\"", "\"non_finite\":\"record\""];
+    let mut all = Vec::new();
+    for optimizer in &optimizers {
+        for schedule in schedules {
+            for (clipping, dropout) in clippings.iter().flat_map(|c| dropouts.iter().map(move |d| (c, d))) {
+                let n = all.len();
+                all.push(vec![
+                    (ADAMW, optimizer.clone()),
+                    (COSINE, schedule.to_string()),
+                    (NORM, (*clipping).to_string()),
+                    ("\"dropout\":0.1", (*dropout).to_string()),
+                    (BATCHING, batchings[n % batchings.len()].clone()),
+                    (LENGTH, lengths[n / 2 % 2].to_string()),
+                    (orders[0], orders[n / 3 % 2].to_string()),
+                    (separators[0], separators[n / 5 % 2].to_string()),
+                    (bytes.as_str().to_string().leak(), tokenizers[n / 7 % 2].clone()),
+                    (capabilities[0], capabilities[n / 11 % 2].to_string()),
+                    (models[0], models[n / 13 % 2].to_string()),
+                    (stops[0], stops[n / 4 % 2].to_string()),
+                ]);
+            }
+        }
+    }
+    all
+}
+
+fn plan_of(recipe: &[(&'static str, String)], seed: u64) -> Plan {
+    let changes: Vec<(&str, &str)> = recipe.iter().map(|(from, to)| (*from, to.as_str())).collect();
+    plan(&changes, seed)
+}
+
+const EACH: Cadence = Cadence { every: Some(1), keep: None, last: false };
+
+/// Trains a recipe whole, taking each state; restores one of them in a new process; and compares all that follows, line
+/// by line and state by state. Gives the number of steps compared.
+fn check(number: u64, recipe: &[(&'static str, String)]) -> usize {
+    let plan = plan_of(recipe, number);
+    let straight = Desk::new(&plan).train_part(&plan, None, &EACH, None);
+    assert_eq!(straight.code, Some(0), "{recipe:?}: {}", straight.stderr);
+    let (steps, last) = (straight.told(), plan.work.steps);
+    let at = 1 + Stream::new(number, "restore", 0).word(0) % (last - 1);
+    let resumed = Desk::new(&plan).train_part(&plan, None, &EACH, Some(&straight.shot(&plan, at)));
+    assert_eq!(resumed.code, Some(0), "{recipe:?}: {}", resumed.stderr);
+    let rest: Vec<Step> = resumed.told();
+    // Each line holds the digests of samples, gradients, parameters, optimiser, generator and cursor, and the chain.
+    assert_eq!(rest, steps[usize::try_from(at).unwrap()..], "{recipe:?} restored after step {at}");
+    for step in at + 1..=last {
+        let (first, second) = (straight.shot(&plan, step), resumed.shot(&plan, step));
+        assert_eq!(first.snapshot, second.snapshot);
+        assert!(first.parameters == second.parameters && first.optimizer == second.optimizer);
+    }
+    assert_eq!(resumed.output("model/model.safetensors"), straight.output("model/model.safetensors"));
+    assert_eq!(straight.shot(&plan, last).parameters, straight.output("model/model.safetensors"));
+    rest.len()
+}
+
+#[test]
+fn every_recipe_goes_on_bit_for_bit_from_a_random_step_in_a_new_process() {
+    let recipes = recipes();
+    assert!(recipes.len() >= 60);
+    let halves = [0, 1].map(|half| {
+        let recipes: Vec<_> = recipes.clone().into_iter().enumerate().skip(half).step_by(2).collect();
+        std::thread::spawn(move || recipes.iter().map(|(number, recipe)| check(*number as u64, recipe)).sum::<usize>())
+    });
+    let steps: usize = halves.into_iter().map(|half| half.join().unwrap()).sum();
+    println!("{} combinations, {steps} restored steps, all equal in every component", recipes.len());
+    assert!(steps > 2 * recipes.len());
+}

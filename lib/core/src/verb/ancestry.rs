@@ -1,0 +1,106 @@
+//! The runs that a run went on from. Each took a part of the steps, so each part must have been as well kept as the last:
+//! the same plan, the same stack, every control enforced, and a state handed over that the trace of the whole confirms.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::fault::Faults;
+use crate::field::Manifest as _;
+use crate::manifest::custody::Custody;
+use crate::manifest::plan::Plan;
+use crate::manifest::run::{Run, Start};
+use crate::manifest::snapshot::Snapshot;
+use crate::verb::bind::Evidence;
+use crate::verb::compare;
+use crate::verb::snapshot::{check_line, check_plan};
+
+/// A run that another went on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its record.
+    pub run: Run,
+    /// Its custody record, if it has one.
+    pub custody: Option<Custody>,
+    /// The state that was handed over.
+    pub snapshot: Snapshot,
+}
+
+/// Steps after which a run and its ancestors handed over: their lines must be kept when the trace is followed.
+pub fn handovers(run: &Run, ancestors: &[Ancestor]) -> BTreeSet<u64> {
+    let starts = ancestors.iter().map(|ancestor| &ancestor.run).chain([run]).filter_map(|run| run.start.as_ref());
+    starts.map(|start| start.step).collect()
+}
+
+/// What the trainer found in its folder of inputs: those of the plan, and the files of the state that it went on from.
+pub fn input_names(plan: &Plan, from: Option<&Snapshot>) -> Digest {
+    let state = from.into_iter().flat_map(|snapshot| [snapshot.parameters.file, snapshot.optimizer.file]);
+    let all: BTreeSet<Digest> = plan.inputs.iter().map(|input| input.digest).chain(state).collect();
+    let mut names: Vec<String> = all.iter().map(|digest| digest.hex() + "\n").collect();
+    names.sort();
+    Digest::of(names.concat().as_bytes())
+}
+
+/// Notes everything that is wrong with the ancestors of a run.
+pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
+    let mut child = evidence.run;
+    for (number, ancestor) in (1..).zip(evidence.ancestors) {
+        let mut found = Faults::new();
+        match &child.start {
+            Some(start) => check_handover(start, ancestor, evidence, &mut found),
+            None => found.add("", "bundle.before", "no run goes on from it"),
+        }
+        check_one(child, ancestor, evidence, number, &mut found);
+        faults.0.extend(found.within(&format!("before/{number}")).0);
+        child = &ancestor.run;
+    }
+    if let Some(start) = &child.start {
+        let message = format!("the run went on from step {} of run {}, which is not there", start.step, start.run);
+        faults.add("run#/start", "bundle.before", message);
+    }
+}
+
+fn check_handover(start: &Start, ancestor: &Ancestor, evidence: &Evidence<'_>, faults: &mut Faults) {
+    let Ancestor { run, snapshot, .. } = ancestor;
+    let pairs = [
+        ("run", start.run.to_string(), run.id().to_string()),
+        ("snapshot", start.snapshot.to_string(), snapshot.id().to_string()),
+        ("step", start.step.to_string(), snapshot.step.to_string()),
+    ];
+    for (field, named, found) in pairs.into_iter().filter(|(_, named, found)| named != found) {
+        faults.add(format!("/{field}"), "bundle.before", format!("the run names {named}, found {found}"));
+    }
+    check_plan(snapshot, evidence.plan, faults);
+    match evidence.trace.and_then(|trace| trace.marks.get(&start.step)) {
+        Some(line) => check_line(snapshot, line, faults),
+        None => faults.add("/step", "bundle.before", format!("the trace has no good line for step {}", start.step)),
+    }
+    if run.trace.as_ref().is_none_or(|trace| trace.steps < start.step) {
+        faults.add("run#/trace", "bundle.before", format!("it never came to step {}", start.step));
+    }
+}
+
+fn check_one(child: &Run, ancestor: &Ancestor, evidence: &Evidence<'_>, number: usize, faults: &mut Faults) {
+    let Ancestor { run, custody, snapshot } = ancestor;
+    crate::verb::bind::check_plan(run, evidence.plan, faults);
+    crate::verb::bind::check_stack(run, evidence.plan, faults);
+    match custody {
+        Some(custody) => {
+            // What it went on from itself is the next in the row.
+            let from = evidence.ancestors.get(number).map(|next| &next.snapshot);
+            crate::verb::bind::check_custody(run, evidence.plan, custody, from, faults);
+        }
+        None => faults.add("run#/custody", "bundle.custody", "there is no custody record"),
+    }
+    let stacks = [("run#/stack", run.stack.as_ref()), ("snapshot#/stack", Some(&snapshot.stack))];
+    for (at, stack) in stacks {
+        let (Some(stack), Some(of_child)) = (stack, &child.stack) else { continue };
+        for pin in compare::stacks(stack, of_child) {
+            let message =
+                format!("{} differs: it had {}, the run that went on had {}", pin.what, pin.recorded, pin.now);
+            faults.add(at, "bundle.stack", message);
+        }
+    }
+}

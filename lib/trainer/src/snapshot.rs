@@ -1,0 +1,262 @@
+//! Snapshots of a run: copied between two steps, written by a thread of their own, restored whole or not at all.
+//!
+//! A step waits for the copy only. Two frames take turns: while one is written, the next copy goes into the other, and a
+//! third snapshot waits until the first is written.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::manifest::job::Message;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::{Cadence, Snapshot};
+use xt_core::manifest::trace::{Cursor, Generator};
+use xt_core::verb::snapshot::{OPTIMIZER, PARAMETERS, check_plan, folder, optimizer_digest};
+
+use crate::checkpoint;
+use crate::control::{Control, Word};
+use crate::fault::TrainError;
+use crate::inputs;
+use crate::layout::{self, Layout};
+use crate::state::{Memory, State};
+use crate::step::Trainer;
+use crate::telemetry::Telemetry;
+
+/// How many frames take turns.
+const FRAMES: usize = 2;
+
+/// A copy of everything that a run remembers between two steps.
+#[derive(Debug, Default)]
+pub struct Frame {
+    layout: Option<Layout>,
+    values: Vec<f32>,
+    rows: Vec<(&'static str, Vec<f32>)>,
+    updates: u64,
+    steps: u64,
+    position: Option<(Generator, Cursor)>,
+    /// How long the run waited for this copy.
+    waited: Duration,
+}
+
+impl Frame {
+    /// Fills it. Memory that it has from an earlier time is used again, since fresh memory would cost a page fault every
+    /// 4 kB.
+    pub(crate) fn copy(&mut self, memory: &Memory<'_>, generator: Generator, cursor: Cursor) {
+        // The seed is in the generator.
+        let Memory { layout, values, rows, updates, steps, seed: _ } = memory;
+        self.layout.get_or_insert_with(|| (*layout).clone());
+        self.values.clear();
+        self.values.extend_from_slice(values.values());
+        self.rows.resize_with(rows.len(), Default::default);
+        for ((name, row), (prefix, from)) in self.rows.iter_mut().zip(*rows) {
+            *name = prefix;
+            row.clear();
+            row.extend_from_slice(from.values());
+        }
+        (self.updates, self.steps) = (*updates, *steps);
+        self.position = Some((generator, cursor));
+    }
+
+    /// Writes its files into their folder in `outputs`.
+    fn write(&self, outputs: &Path) -> Result<(), TrainError> {
+        let Some(layout) = &self.layout else { return Ok(()) };
+        let place = folder(self.steps);
+        let made = fs::create_dir_all(outputs.join(&place));
+        made.map_err(|source| TrainError::Output { path: place.clone(), source })?;
+        checkpoint::write(layout, &[("", &self.values)], outputs, &format!("{place}/{PARAMETERS}"))?;
+        let rows: Vec<(&str, &[f32])> = self.rows.iter().map(|(prefix, row)| (*prefix, row.as_slice())).collect();
+        checkpoint::write(layout, &rows, outputs, &format!("{place}/{OPTIMIZER}"))
+    }
+}
+
+/// Takes the snapshots of one run.
+#[derive(Debug)]
+pub struct Snapshots {
+    outputs: PathBuf,
+    cadence: Cadence,
+    control: Control,
+    writer: Option<Writing>,
+    /// The last step after which a snapshot was begun.
+    begun: u64,
+    draining: bool,
+    /// Announced, and not yet taken by the supervisor.
+    waiting: Vec<u64>,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writing {
+    full: SyncSender<Frame>,
+    written: Receiver<(Frame, Result<(), TrainError>)>,
+    /// Frames that were made, and those of them that are at hand.
+    made: usize,
+    spare: Vec<Frame>,
+}
+
+impl Snapshots {
+    /// Snapshots at `cadence`, written into `outputs`.
+    pub const fn new(outputs: PathBuf, cadence: Cadence, control: Control) -> Self {
+        Self { outputs, cadence, control, writer: None, begun: 0, draining: false, waiting: Vec::new() }
+    }
+
+    /// Whether the run is to stop at the next step boundary.
+    pub const fn draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Called after each step but one that holds the run: copies the state when it is due, and tells of those that were
+    /// written meanwhile.
+    pub fn after_step<W: Write>(
+        &mut self,
+        trainer: &mut Trainer,
+        last: u64,
+        telemetry: &mut Telemetry<W>,
+    ) -> Result<(), TrainError> {
+        while let Some(word) = self.control.heard() {
+            self.take(word)?;
+        }
+        let step = trainer.state.steps;
+        if self.cadence.due(step, last) || (self.draining && step < last) {
+            let begun = Instant::now();
+            let mut frame = self.frame(telemetry)?;
+            trainer.copy_into(&mut frame);
+            frame.waited = begun.elapsed();
+            self.begun = step;
+            self.writer().full.send(frame).map_err(|_| gone())?;
+        }
+        while let Some(written) = self.writer.as_mut().and_then(|writer| writer.written.try_recv().ok()) {
+            self.tell(written, telemetry)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every snapshot is written, told of and, where there is a supervisor, taken. Gives the paths of the files
+    /// that are left.
+    pub fn finish<W: Write>(&mut self, telemetry: &mut Telemetry<W>) -> Result<Vec<String>, TrainError> {
+        while self.writer.as_ref().is_some_and(|writer| writer.spare.len() < writer.made) {
+            let written = self.writer().written.recv().map_err(|_| gone())?;
+            self.tell(written, telemetry)?;
+        }
+        while self.control.is_connected() && !self.waiting.is_empty() {
+            match self.control.wait() {
+                Some(word) => self.take(word)?,
+                None => break,
+            }
+        }
+        let files = |step: &u64| [PARAMETERS, OPTIMIZER].map(|name| format!("{}/{name}", folder(*step)));
+        Ok(self.waiting.iter().flat_map(files).collect())
+    }
+
+    fn take(&mut self, word: Word) -> Result<(), TrainError> {
+        match word {
+            Word::Drain => self.draining = true,
+            Word::Taken(step) => {
+                self.waiting.retain(|known| *known != step);
+                let place = folder(step);
+                let removed = fs::remove_dir_all(self.outputs.join(&place));
+                removed.map_err(|source| TrainError::Output { path: place, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn writer(&mut self) -> &mut Writing {
+        let outputs = &self.outputs;
+        self.writer.get_or_insert_with(|| Writing::start(outputs.clone()))
+    }
+
+    /// A frame to copy into; waits for one when all are being written.
+    fn frame<W: Write>(&mut self, telemetry: &mut Telemetry<W>) -> Result<Frame, TrainError> {
+        if let Some(frame) = self.writer().spare.pop() {
+            return Ok(frame);
+        }
+        if self.writer().made < FRAMES {
+            self.writer().made += 1;
+            return Ok(Frame::default());
+        }
+        let written = self.writer().written.recv().map_err(|_| gone())?;
+        self.tell(written, telemetry)?;
+        self.writer().spare.pop().ok_or_else(gone)
+    }
+
+    /// Says that a snapshot was written, and keeps its frame.
+    fn tell<W: Write>(
+        &mut self,
+        (mut frame, result): (Frame, Result<(), TrainError>),
+        telemetry: &mut Telemetry<W>,
+    ) -> Result<(), TrainError> {
+        result?;
+        let (step, updates) = (frame.steps, frame.updates);
+        let nanoseconds = u64::try_from(frame.waited.as_nanos()).unwrap_or(u64::MAX);
+        let (generator, cursor) = frame.position.take().ok_or_else(gone)?;
+        self.writer().spare.push(frame);
+        self.waiting.push(step);
+        telemetry.say(&Message::Snapshot { step, updates, generator, cursor, nanoseconds })
+    }
+
+    /// The last step after which a snapshot was begun; 0 before the first.
+    pub const fn begun(&self) -> u64 {
+        self.begun
+    }
+}
+
+impl Writing {
+    fn start(outputs: PathBuf) -> Self {
+        let (full, frames) = sync_channel::<Frame>(FRAMES);
+        let (done, written) = channel();
+        thread::spawn(move || {
+            for frame in frames {
+                let result = frame.write(&outputs);
+                if done.send((frame, result)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { full, written, made: 0, spare: Vec::new() }
+    }
+}
+
+fn gone() -> TrainError {
+    TrainError::Model("the thread that writes snapshots is gone".into())
+}
+
+/// Fills `state` from `snapshot`, whose files lie in `inputs`. Everything must fit: the plan, the names, shapes and types
+/// of all tensors, and the digests of what was filled in. What does not is refused with every reason.
+pub(crate) fn restore(state: &mut State, snapshot: &Snapshot, plan: &Plan, inputs: &Path) -> Result<(), TrainError> {
+    let mut faults = Faults::new();
+    check_plan(snapshot, plan, &mut faults);
+    let files = [inputs::read(inputs, snapshot.parameters.file)?, inputs::read(inputs, snapshot.optimizer.file)?];
+    let memory = state.memory_mut();
+    let mut rows: Vec<(&str, &mut xt_torch::memory::Flat)> =
+        memory.rows.iter_mut().map(|(prefix, row)| (*prefix, row)).collect();
+    let read = [
+        ("parameters", checkpoint::read(memory.layout, &mut [("", memory.values)], &files[0])),
+        ("optimizer", checkpoint::read(memory.layout, &mut rows, &files[1])),
+    ];
+    for (part, why) in read.into_iter().filter_map(|(part, read)| Some((part, read.err()?))) {
+        why.into_iter().for_each(|why| faults.add(format!("snapshot#/{part}"), "snapshot.tensor", why));
+    }
+    if faults.is_empty() {
+        (*memory.updates, *memory.steps) = (snapshot.updates, snapshot.step);
+        check_digests(state, snapshot, &mut faults);
+    }
+    faults.or(()).map_err(TrainError::Snapshot)
+}
+
+/// The tensors in memory, by name and value, must be those that the snapshot states.
+fn check_digests(state: &State, snapshot: &Snapshot, faults: &mut Faults) {
+    let layout = &state.parameters.layout;
+    let pairs: [(&str, Digest, Digest); 2] = [
+        ("parameters", snapshot.parameters.digest, layout::digest(layout, &[("", &state.parameters.values)])),
+        ("optimizer", optimizer_digest(snapshot.optimizer.digest, snapshot.updates), state.optimizer_digest()),
+    ];
+    for (part, stated, found) in pairs.into_iter().filter(|(_, stated, found)| stated != found) {
+        let message = format!("the snapshot states {stated}, its tensors give {found}");
+        faults.add(format!("snapshot#/{part}/digest"), "snapshot.digest", message);
+    }
+}

@@ -1,0 +1,46 @@
+//! Bundles, and whether they verify.
+
+use xt_core::manifest::bundle::{
+    Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Size, Verification,
+};
+
+use super::{artifact, digest, stack};
+
+pub fn bundles() -> Vec<Bundle> {
+    let bundle = |base| Bundle {
+        size: Size::Sealed,
+        fingerprint: digest("fingerprint"),
+        plan: digest("plan"),
+        run: digest("run"),
+        dataset: digest("dataset"),
+        custody: digest("custody"),
+        trace: digest("trace"),
+        base,
+        members: vec![BundleMember { file: artifact("model/model.safetensors"), role: MemberRole::Model }],
+        compatibility: Compatibility {
+            form: String::from("huggingface/gpt2"),
+            precision: String::from("float32"),
+            stack: stack(true),
+        },
+    };
+    let mut silent = bundle(None);
+    silent.compatibility.stack = stack(false);
+    vec![bundle(Some(digest("base"))), silent]
+}
+
+pub fn verifications() -> Vec<Verification> {
+    let fault = BundleFault {
+        pointer: String::from("model/model.safetensors"),
+        code: String::from("member.digest"),
+        message: String::from("the bundle lists another digest"),
+    };
+    let verification = |verified, id: Option<&str>, faults| Verification {
+        verified,
+        bundle: id.map(digest),
+        run: id.map(digest),
+        members: 13,
+        bytes: 4096,
+        faults,
+    };
+    vec![verification(true, Some("bundle"), vec![]), verification(false, None, vec![fault])]
+}

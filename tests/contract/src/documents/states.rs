@@ -1,0 +1,126 @@
+//! Snapshots, replays, and how they differ.
+
+use xt_core::digest::Digest;
+use xt_core::manifest::replay::{
+    Audit, Component, ComponentDifference, Divergence, Localization, Outcome, OutputComparison, PinDifference, Replay,
+    Segment, TraceDiff,
+};
+use xt_core::manifest::snapshot::{FieldDifference, Part, Snapshot, SnapshotDiff, TensorDifference, TensorState};
+use xt_core::manifest::trace::{Cursor, Generator, StageName};
+
+use super::{digest, number, stack};
+
+pub fn snapshot(reported: bool) -> Snapshot {
+    let part = |name: &str| Part {
+        file: digest(name),
+        bytes: 4096,
+        digest: digest("tensors"),
+        tensors: vec![TensorState { name: String::from(name), shape: vec![2, 3], digest: digest("values") }],
+    };
+    Snapshot {
+        plan: digest("plan"),
+        step: 5,
+        updates: 4,
+        generator: Generator { algorithm: String::from("philox4x32-10"), seed: 7, micro_batch: 10 },
+        cursor: Cursor { epoch: 0, micro_batch: 10, sample: 30, order: digest("order") },
+        chain: digest("chain"),
+        parameters: part("transformer.wte.weight"),
+        optimizer: part("first_moment/transformer.wte.weight"),
+        stack: stack(reported),
+    }
+}
+
+pub fn snapshot_diffs() -> Vec<SnapshotDiff> {
+    let tensor = |first_at, largest, ulp| TensorDifference {
+        part: String::from("parameters"),
+        name: String::from("transformer.wte.weight"),
+        equal: false,
+        elements: 6,
+        differing: 1,
+        first_at,
+        not_finite: 0,
+        largest_difference: largest,
+        largest_ulp: ulp,
+        problem: String::new(),
+    };
+    let field = FieldDifference { field: String::from("/step"), first: String::from("5"), second: String::from("6") };
+    vec![SnapshotDiff {
+        first: digest("one"),
+        second: digest("other"),
+        equal: false,
+        fields: vec![field],
+        tensors: vec![tensor(Some(3), Some(number(0.125)), Some(1)), tensor(None, None, None)],
+    }]
+}
+
+fn localization(state: Option<Digest>) -> Localization {
+    let tensors = snapshot_diffs().remove(0).tensors;
+    Localization {
+        step: 13,
+        stage: StageName::Optimizer,
+        module: state.map(|_| String::from("transformer.wte")),
+        tensor: state.map(|_| String::from("transformer.wte.weight")),
+        compared_at: state.map(|_| 13),
+        recorded: state,
+        replayed: state,
+        differing: 1,
+        tensors: tensors[..1].to_vec(),
+        restores: 2,
+        steps_again: 5,
+    }
+}
+
+pub fn trace_diffs() -> Vec<TraceDiff> {
+    let parted = replays().remove(1).divergence;
+    let diff = |divergence| TraceDiff {
+        first: digest("one"),
+        second: digest("other"),
+        same_plan: true,
+        outcome: Outcome::Incomplete,
+        first_steps: 33,
+        second_steps: 12,
+        equal_steps: 12,
+        divergence,
+        components: vec![ComponentDifference { component: Component::Loss, first_step: 13, steps: 4 }],
+    };
+    vec![diff(None), diff(parted)]
+}
+
+pub fn replays() -> Vec<Replay> {
+    let replay = |outcome, divergence, recorded, replayed| Replay {
+        run: digest("run"),
+        plan: digest("plan"),
+        replayed: digest("replayed"),
+        allowed: vec![PinDifference {
+            what: String::from("library libc.so.6"),
+            recorded: String::from("one"),
+            now: String::from("another"),
+        }],
+        outcome,
+        from: 0,
+        snapshot: recorded,
+        steps: 33,
+        equal_steps: 12,
+        divergence,
+        outputs: vec![OutputComparison { path: String::from("config.json"), recorded, replayed }],
+        audit: recorded.map(|replayed| Audit {
+            segments: vec![Segment { from: 10, to: 20, equal_steps: 10, replayed }],
+            of: 4,
+            steps: 10,
+            of_steps: 33,
+        }),
+        localization: replayed.map(|_| localization(recorded)),
+    };
+    let parted = Divergence {
+        step: 13,
+        component: Component::Generator,
+        recorded: String::from("one"),
+        replayed: String::from("another"),
+        differing: vec![Component::Generator, Component::Loss],
+    };
+    vec![
+        replay(Outcome::Equal, None, None, Some(digest("recorded"))),
+        replay(Outcome::Diverged, Some(parted.clone()), Some(digest("recorded")), None),
+        replay(Outcome::Diverged, Some(parted), Some(digest("recorded")), Some(digest("other"))),
+    ]
+}
