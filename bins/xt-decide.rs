@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
-use xt_cli::{Common, Error, Manual, Output, Source, Tool, each, note, read_documents};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, read_documents};
 use xt_core::fault::Exit;
 use xt_core::field::Manifest;
+use xt_core::manifest::comparison::{Comparison, Verdict};
 use xt_core::manifest::decision::{Decision, Engine, Outcome};
-use xt_core::verb::decide;
+use xt_core::verb::{compare_candidates, decide};
 use xt_store::Store;
 
 /// Decide whether evaluation results meet an objective
@@ -18,8 +19,10 @@ use xt_store::Store;
 /// exactly and one by one. Nothing is guessed: a missing, null or doubly reported metric and an objective without a
 /// target are named as reasons to decide nothing. The same input gives the same bytes, in whatever order results stand.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "xt-decide", version)]
+#[command(name = "xt-decide", version, subcommand_precedence_over_arg = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Contexts: files, digests or - [default: standard input]
     #[arg(value_name = "CONTEXT")]
     contexts: Vec<OsString>,
@@ -33,6 +36,49 @@ struct Arguments {
     common: Common,
 }
 
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Say whether candidates differ by more than chance
+    ///
+    /// Scores are paired by seed. What decides is an exact sign-flip test, corrected for the number of comparisons; few
+    /// seeds cannot show anything, and then it is said how many it takes.
+    Compare(Compare),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Compare {
+    /// Comparison contexts: files, digests or - [default: standard input]
+    #[arg(value_name = "CONTEXT")]
+    contexts: Vec<OsString>,
+    /// What is asked of each candidate, and so what exit status 0 means: better, equivalent, or not-worse, which is either
+    #[arg(long, value_name = "QUESTION", default_value = "better")]
+    ask: Question,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What is asked of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Question {
+    /// Is it better than its reference?
+    Better,
+    /// Does it differ from its reference by less than the margin?
+    Equivalent,
+    /// Is it better or equivalent?
+    NotWorse,
+}
+
+impl Question {
+    fn answered_by(self, verdict: Verdict) -> bool {
+        match self {
+            Self::Better => verdict == Verdict::Better,
+            Self::Equivalent => verdict == Verdict::Equivalent,
+            Self::NotWorse => verdict != Verdict::Worse,
+        }
+    }
+}
+
 /// An engine by its name.
 fn engine(text: &str) -> Result<Engine, String> {
     let names: Vec<&str> = Engine::ALL.iter().map(|engine| engine.word()).collect();
@@ -41,17 +87,26 @@ fn engine(text: &str) -> Result<Engine, String> {
 
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
-        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be. xt-manifest(5) describes \
-                every field.",
-        output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided. When one context \
-                 is refused, nothing is written. Exit status 0 means that every outcome is STOP_SUCCEEDED, 3 that at \
-                 least one context cannot be decided, 1 any other outcome.",
+        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be; those of `compare` are \
+                xt.comparison-context/1. xt-manifest(5) describes every field. A metric may say that no sample stands \
+                behind its value: it is decided on all the same, the count is in the decision, and a note says so; \
+                whoever wants more samples states it as a constraint on a metric that counts them.",
+        output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided; `compare` writes \
+                 one xt.comparison/1 a line. When one context is refused, nothing is written. Exit status 0 means that \
+                 every outcome is STOP_SUCCEEDED, 3 that at least one context cannot be decided, 1 any other outcome. Of \
+                 `compare`, 0 means that every candidate is what --ask asks for, 3 that nothing can be said of at least \
+                 one, 1 anything else.",
         files: &[(".xt", "the store, read only for digests; --store or XT_STORE names another")],
         examples: &[
             ("xt-decide context.json", "Decide whether a candidate meets its objective."),
             (
                 "xt-decide --engine adaptive-threshold context.json",
                 "Leave the experiment open when the target is missed.",
+            ),
+            ("xt-decide compare scores.json", "Ask whether candidates are better than the reference."),
+            (
+                "xt-decide compare --ask not-worse scores.json",
+                "Accept candidates that differ by less than the margin, too.",
             ),
         ],
         exits: &[
@@ -74,23 +129,63 @@ impl Tool for Arguments {
 
 fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| {
-        let decisions = decisions(&arguments)?;
-        let mut output = Output::new(arguments.output.as_deref())?;
-        for decision in &decisions {
-            output.document(&decision.encode())?;
-            say(decision, &arguments.common);
+        // A flag that all tools share may stand before a subcommand, so the two are told apart here and not by clap.
+        if arguments.command.is_some() && (!arguments.contexts.is_empty() || arguments.output.is_some()) {
+            let message =
+                "contexts and --output stand after a subcommand; a context that is called like one is written ./NAME";
+            return Err(CliError::Usage(message.into()).into());
         }
-        output.finish()?;
-        Ok(exit(&decisions))
+        match &arguments.command {
+            None => decide(&arguments),
+            Some(Command::Compare(given)) => compare(given, &arguments.common),
+        }
     })
 }
 
-/// Decides every context before anything is written.
-fn decisions(arguments: &Arguments) -> Result<Vec<Decision>, Error> {
-    let sources: Vec<Source> = arguments.contexts.iter().map(|name| Source::from(name.as_os_str())).collect();
-    let documents = read_documents(&sources, &|digest| Ok(Store::open(&arguments.common.store)?.get(digest)?))?;
-    let contexts = each(&documents, decide::context)?;
-    Ok(contexts.iter().map(|context| decide::decide(context, arguments.engine)).collect())
+fn decide(arguments: &Arguments) -> Result<Exit, Error> {
+    // Every context is decided before anything is written.
+    let contexts = each(&read(&arguments.contexts, &arguments.common)?, decide::context)?;
+    let decisions: Vec<Decision> = contexts.iter().map(|context| decide::decide(context, arguments.engine)).collect();
+    let mut output = Output::new(arguments.output.as_deref())?;
+    for decision in &decisions {
+        output.document(&decision.encode())?;
+        say(decision, &arguments.common);
+    }
+    output.finish()?;
+    Ok(exit(&decisions))
+}
+
+fn read(names: &[OsString], common: &Common) -> Result<Vec<Document>, Error> {
+    let sources: Vec<Source> = names.iter().map(|name| Source::from(name.as_os_str())).collect();
+    read_documents(&sources, &|digest| Ok(Store::open(&common.store)?.get(digest)?))
+}
+
+fn compare(given: &Compare, common: &Common) -> Result<Exit, Error> {
+    let contexts = each(&read(&given.contexts, common)?, compare_candidates::context)?;
+    let comparisons: Vec<Comparison> = contexts.iter().map(compare_candidates::compare).collect();
+    let mut output = Output::new(given.output.as_deref())?;
+    for comparison in &comparisons {
+        output.document(&comparison.encode())?;
+        for pair in &comparison.pairs {
+            let outcome = pair.outcome.map_or("UNDECIDED", Verdict::word);
+            note(common, &format!("xt-decide: {outcome}: {}", pair.reason));
+        }
+    }
+    output.finish()?;
+    let outcomes: Vec<Option<Verdict>> =
+        comparisons.iter().flat_map(|comparison| &comparison.pairs).map(|pair| pair.outcome).collect();
+    Ok(answer(&outcomes, given.ask))
+}
+
+/// The weakest answer stands for all.
+fn answer(outcomes: &[Option<Verdict>], ask: Question) -> Exit {
+    if outcomes.iter().any(Option::is_none) {
+        Exit::Undecided
+    } else if outcomes.iter().flatten().all(|verdict| ask.answered_by(*verdict)) {
+        Exit::Yes
+    } else {
+        Exit::No
+    }
 }
 
 /// One sentence for people, and a word of caution about values that rest on one sample or none.

@@ -19,5 +19,6 @@ pub mod number;
 pub mod order;
 pub mod random;
 pub mod relpath;
+pub mod statistics;
 pub mod tag;
 pub mod verb;

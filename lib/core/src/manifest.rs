@@ -3,6 +3,7 @@
 pub mod action;
 pub mod bundle;
 pub mod candidate;
+pub mod comparison;
 pub mod custody;
 pub mod dataset;
 pub mod decision;
@@ -42,6 +43,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<bundle::Bundle>(),
         entry::<bundle::Verification>(),
         entry::<candidate::Candidate>(),
+        entry::<comparison::Comparison>(),
+        entry::<comparison::ComparisonContext>(),
         entry::<custody::Custody>(),
         entry::<dataset::Dataset>(),
         entry::<decision::Context>(),

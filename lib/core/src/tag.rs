@@ -61,4 +61,8 @@ tags! {
     METRICS = "xt.metrics/1";
     /// What was measured of a frozen model, and by which run.
     EVALUATION = "xt.evaluation/1";
+    /// What two or more candidates scored, seed by seed.
+    COMPARISON_CONTEXT = "xt.comparison-context/1";
+    /// Whether candidates differ by more than chance.
+    COMPARISON = "xt.comparison/1";
 }

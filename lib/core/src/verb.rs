@@ -5,6 +5,7 @@ pub mod ancestry;
 pub mod bind;
 pub mod chain;
 pub mod compare;
+pub mod compare_candidates;
 pub mod compile;
 pub mod configuration;
 pub mod custody;

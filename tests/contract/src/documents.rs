@@ -21,12 +21,10 @@ use xt_core::manifest::candidate::{
     Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
     Tokenizer,
 };
+use xt_core::manifest::comparison::{Comparison, ComparisonContext};
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
-use xt_core::manifest::decision::{
-    Constraint, Context, Decision, Direction, Engine, EvaluationResult, Interval, Metric, Objective as Asked, Operator,
-    Primary, Sliced, Subject,
-};
+use xt_core::manifest::decision::{Context, Decision, Interval};
 use xt_core::manifest::evaluation::{
     Determinism, Evaluation, Evaluator, HeldOut, Leakage, Measure, Metrics, Overlap, Part, Shared, Slices, Spec,
     Subject as Trained,
@@ -51,11 +49,12 @@ use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
-use xt_core::verb::decide::decide;
 use xt_core::verb::evaluate::{self, Found};
 use xt_core::verb::quiesce::Stage as Next;
 use xt_core::verb::settle::{ActionState, AttemptState, ExperimentState, NodeState, OperationState, RunState};
 use xt_core::verb::triage;
+
+use crate::{comparisons, decisions};
 
 /// Valid documents of every kind, without `id`.
 pub fn all() -> Vec<(&'static str, Value)> {
@@ -81,11 +80,13 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &[refusal()]);
     add(&mut all, &[incident_with(3)]);
     add(&mut all, &incident_reports());
-    add(&mut all, &contexts());
-    add(&mut all, &decisions());
+    add(&mut all, &decisions::contexts());
+    add(&mut all, &decisions::decisions());
     add(&mut all, &specs());
     add(&mut all, &[measured()]);
     add(&mut all, &evaluations());
+    add(&mut all, &comparisons::contexts());
+    add(&mut all, comparisons::comparisons());
     all
 }
 
@@ -128,6 +129,8 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.evaluation-spec/1" => decode::<Spec>(value),
         "xt.metrics/1" => decode::<Metrics>(value),
         "xt.evaluation/1" => decode::<Evaluation>(value),
+        "xt.comparison-context/1" => decode::<ComparisonContext>(value),
+        "xt.comparison/1" => decode::<Comparison>(value),
         other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
     }
 }
@@ -634,62 +637,6 @@ fn incident_reports() -> Vec<IncidentReport> {
 }
 
 /// A metric with everything that can be said about it, and one with as little as possible.
-fn metrics() -> Vec<Metric> {
-    let full = Metric {
-        name: String::from("accuracy"),
-        value: Some(number(0.83)),
-        slice: Some(String::from("rare")),
-        evaluator_name: String::from("native"),
-        evaluator_version: String::from("1"),
-        seed: Some(7),
-        sample_count: Some(100),
-        confidence_interval: Some(Interval { low: number(0.79), high: number(0.87) }),
-        standard_error: Some(number(0.02)),
-    };
-    let bare = Metric {
-        slice: None,
-        seed: None,
-        sample_count: None,
-        confidence_interval: None,
-        standard_error: None,
-        ..full.clone()
-    };
-    vec![full, bare.clone(), Metric { name: String::from("loss"), value: None, ..bare }]
-}
-
-fn contexts() -> Vec<Context> {
-    let rule = |slice: Option<&str>| Sliced {
-        slice: slice.map(String::from),
-        of: Constraint { name: String::from("accuracy"), operator: Operator::AtLeast, value: number(0.75) },
-    };
-    let context = |primary: &str, target| Context {
-        experiment_id: name("experiment-1"),
-        node_id: name("node-1"),
-        evaluation_cycle: 2,
-        objective: Asked {
-            primary: Primary { name: String::from(primary), direction: Direction::Maximize },
-            target,
-            constraints: vec![rule(None), rule(Some("rare"))],
-        },
-        results: vec![EvaluationResult {
-            id: name("result-1"),
-            evaluation_run_id: name("evaluation-1"),
-            node_id: name("node-1"),
-            subject: Subject { id: name("bundle-1"), digest: digest("bundle") },
-            evaluation_fingerprint: digest("how"),
-            metrics: metrics(),
-        }],
-    };
-    vec![context("accuracy", Some(number(0.81))), context("accuracy", None), context("loss", Some(number(0.5)))]
-}
-
-fn decisions() -> Vec<Decision> {
-    let mut contexts = contexts();
-    // Without results every metric is missing, over everything and over a slice.
-    contexts[2].results.clear();
-    contexts.iter().map(|context| decide(context, Engine::Threshold)).collect()
-}
-
 fn spec(slices: Slices, shared: Shared) -> Spec {
     Spec {
         name: name("held-out"),

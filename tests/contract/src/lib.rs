@@ -4,6 +4,8 @@
 //! with which the tested programs are built.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod comparisons;
+pub mod decisions;
 pub mod documents;
 pub mod mutation;
 pub mod page;

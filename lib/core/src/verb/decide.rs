@@ -326,7 +326,7 @@ fn metric_1(metric: &Metric) -> Value {
 }
 
 /// A list in the order of its items' canonical texts.
-fn sorted(items: impl Iterator<Item = Value>) -> Value {
+pub(super) fn sorted(items: impl Iterator<Item = Value>) -> Value {
     let mut items: Vec<(String, Value)> = items.map(|item| (item.canonical(), item)).collect();
     items.sort_by(|(one, _), (other, _)| one.cmp(other));
     Value::List(items.into_iter().map(|(_, item)| item).collect())
