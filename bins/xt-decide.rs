@@ -5,12 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, read_documents};
-use xt_core::fault::Exit;
-use xt_core::field::Manifest;
+use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, parse_one, read_documents};
+use xt_core::canonical::Value;
+use xt_core::fault::{Exit, Faults};
+use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::comparison::{Comparison, Verdict};
-use xt_core::manifest::decision::{Decision, Engine, Outcome};
+use xt_core::manifest::decision::{Context, Decision, Engine, Objective, Outcome};
+use xt_core::manifest::evaluation::Evaluation;
+use xt_core::manifest::event::Level;
+use xt_core::name::Name;
+use xt_core::tag;
+use xt_core::verb::assemble::{self, About, Measured};
+use xt_core::verb::settle::{AttemptState, NodeState, RunState};
 use xt_core::verb::{compare_candidates, decide};
+use xt_record::{Attempt, Decided, Judgement, Overview, Record, RecordError, RunRow};
 use xt_store::Store;
 
 /// Decide whether evaluation results meet an objective
@@ -29,6 +37,12 @@ struct Arguments {
     /// What a missed target means: threshold ends the experiment (STOP_FAILED), adaptive-threshold only the candidate (BRANCH)
     #[arg(long, value_name = "ENGINE", default_value = "threshold", value_parser = engine)]
     engine: Engine,
+    /// Write each decision into the record with what follows from it, once for each evaluation cycle
+    ///
+    /// The context must be that of the record; an xt.decision/1 made elsewhere can stand in its place, if it was made on
+    /// the results of the cycle.
+    #[arg(long)]
+    record: bool,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -43,6 +57,25 @@ enum Command {
     /// Scores are paired by seed. What decides is an exact sign-flip test, corrected for the number of comparisons; few
     /// seeds cannot show anything, and then it is said how many it takes.
     Compare(Compare),
+    /// Assemble from the record what is to be decided: one context for each candidate whose evaluations are all there
+    Context(Assemble),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Assemble {
+    /// The experiment
+    experiment: String,
+    /// Only this candidate, by its node
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// Ask whether every seed meets the objective: of each metric the worst result stands
+    ///
+    /// Without this, several seeds report a metric several times, and nothing is decided.
+    #[arg(long)]
+    every_seed: bool,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -88,20 +121,36 @@ fn engine(text: &str) -> Result<Engine, String> {
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
         input: "Contexts are xt.decision-context/1 documents, several in one stream if need be; those of `compare` are \
-                xt.comparison-context/1. xt-manifest(5) describes every field. A metric may say that no sample stands \
-                behind its value: it is decided on all the same, the count is in the decision, and a note says so; \
-                whoever wants more samples states it as a constraint on a metric that counts them.",
+                xt.comparison-context/1. With --record an xt.decision/1 can stand in place of a context. xt-manifest(5) \
+                describes every field. A metric may say that no sample stands behind its value: it is decided on all the \
+                same, the count is in the decision, and a note says so; whoever wants more samples states it as a \
+                constraint on a metric that counts them.",
         output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided; `compare` writes \
-                 one xt.comparison/1 a line. When one context is refused, nothing is written. Exit status 0 means that \
-                 every outcome is STOP_SUCCEEDED, 3 that at least one context cannot be decided, 1 any other outcome. Of \
-                 `compare`, 0 means that every candidate is what --ask asks for, 3 that nothing can be said of at least \
-                 one, 1 anything else.",
-        files: &[(".xt", "the store, read only for digests; --store or XT_STORE names another")],
+                 one xt.comparison/1 a line, `context` one xt.decision-context/1. When one context is refused, nothing \
+                 is written. Exit status 0 means that every outcome is STOP_SUCCEEDED, 3 that at least one context \
+                 cannot be decided, 1 any other outcome. Of `compare`, 0 means that every candidate is what --ask asks \
+                 for, 3 that nothing can be said of at least one, 1 anything else. With --record, STOP_SUCCEEDED \
+                 completes the candidate and ends its experiment as succeeded, STOP_FAILED rejects it and ends the \
+                 experiment as failed, REJECT and BRANCH reject it and leave the experiment open. A cycle that is \
+                 decided already keeps its decision: the same one is printed again, another one is a conflict. 75 means \
+                 that evaluations are missing, or that something still runs in an experiment that would end.",
+        files: &[(
+            ".xt",
+            "the store, with the record in it; --store or XT_STORE names another. Only --record writes to it",
+        )],
         examples: &[
             ("xt-decide context.json", "Decide whether a candidate meets its objective."),
             (
                 "xt-decide --engine adaptive-threshold context.json",
                 "Leave the experiment open when the target is missed.",
+            ),
+            (
+                "xt-decide context width | xt-decide --record",
+                "Decide on the candidates of an experiment, and record it.",
+            ),
+            (
+                "xt-decide context --every-seed width | xt-decide --record",
+                "The same, where a candidate was measured with several seeds and each has to meet the objective.",
             ),
             ("xt-decide compare scores.json", "Ask whether candidates are better than the reference."),
             (
@@ -116,10 +165,12 @@ impl Tool for Arguments {
             Exit::Undecided,
             Exit::Refused,
             Exit::Store,
+            Exit::Conflict,
             Exit::System,
             Exit::Bug,
+            Exit::NotNow,
         ],
-        see_also: &["xt-run(1)", "xt-triage(1)", "xt-manifest(5)", "xt(7)"],
+        see_also: &["xt-run(1)", "xt-log(1)", "xt-triage(1)", "xt-manifest(5)", "xt(7)"],
     };
 
     fn common(&self) -> &Common {
@@ -138,14 +189,22 @@ fn main() -> ExitCode {
         match &arguments.command {
             None => decide(&arguments),
             Some(Command::Compare(given)) => compare(given, &arguments.common),
+            Some(Command::Context(given)) => context(given, &arguments.common),
         }
     })
 }
 
 fn decide(arguments: &Arguments) -> Result<Exit, Error> {
-    // Every context is decided before anything is written.
-    let contexts = each(&read(&arguments.contexts, &arguments.common)?, decide::context)?;
-    let decisions: Vec<Decision> = contexts.iter().map(|context| decide::decide(context, arguments.engine)).collect();
+    // Every context is decided before anything is recorded or written.
+    let documents = read(&arguments.contexts, &arguments.common)?;
+    let proposal = |value: &Value| proposal(value, arguments);
+    let decisions = each(&documents, proposal)?;
+    if arguments.record {
+        let ledger = Ledger::open(&arguments.common)?;
+        for decision in &decisions {
+            ledger.record(decision, &arguments.common)?;
+        }
+    }
     let mut output = Output::new(arguments.output.as_deref())?;
     for decision in &decisions {
         output.document(&decision.encode())?;
@@ -153,6 +212,149 @@ fn decide(arguments: &Arguments) -> Result<Exit, Error> {
     }
     output.finish()?;
     Ok(exit(&decisions))
+}
+
+/// What is decided on a context, or a decision that was made elsewhere and is to be recorded.
+fn proposal(value: &Value, arguments: &Arguments) -> Result<Decision, Faults> {
+    let made = value.get("schema").and_then(Value::as_str) == Some(tag::DECISION);
+    if made && arguments.record {
+        return Decision::decode(value);
+    }
+    decide::context(value).map(|context| decide::decide(&context, arguments.engine))
+}
+
+fn context(given: &Assemble, common: &Common) -> Result<Exit, Error> {
+    let ledger = Ledger::open_read_only(common)?;
+    let contexts = ledger.contexts(given, common)?;
+    let mut output = Output::new(given.output.as_deref())?;
+    for context in &contexts {
+        output.document(&context.encode())?;
+    }
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+/// The store and the record in it.
+struct Ledger {
+    store: Store,
+    record: Record,
+}
+
+impl Ledger {
+    fn open(common: &Common) -> Result<Self, Error> {
+        let store = Store::open(&common.store)?;
+        // A record that is not there holds nothing to decide on; it is not made here.
+        Record::open_read_only(&store.record_path())?;
+        Ok(Self { record: Record::open(&store.record_path())?, store })
+    }
+
+    fn open_read_only(common: &Common) -> Result<Self, Error> {
+        let store = Store::open(&common.store)?;
+        Ok(Self { record: Record::open_read_only(&store.record_path())?, store })
+    }
+
+    fn objective(&self, experiment: &Name) -> Result<Objective, Error> {
+        let unknown = || RecordError::Unknown { level: Level::Experiment, name: experiment.clone() };
+        let found = self.record.experiment(experiment)?.ok_or_else(unknown)?;
+        let Some(text) = found.objective else {
+            let message = format!(
+                "experiment {experiment} has no objective; `xt-log experiment new` creates one that has, before anything runs"
+            );
+            return Err(Faults::one("", "decision.no-objective", message).into());
+        };
+        let mut faults = Faults::new();
+        let read = Objective::read(&parse_one(text.as_bytes(), "the objective")?, "", &mut faults);
+        read.filter(|_| faults.is_empty()).ok_or_else(|| faults.into())
+    }
+
+    /// What succeeded in a cycle of a candidate.
+    fn measured(&self, overview: &Overview, node: &Name, cycle: u64) -> Result<Vec<Measured>, Error> {
+        let of_cycle =
+            |run: &&RunRow| run.node == *node && run.cycle == Some(cycle) && run.state == RunState::Succeeded;
+        let mut measured = Vec::new();
+        for run in overview.runs.iter().filter(of_cycle) {
+            let succeeded = |attempt: &&Attempt| attempt.run == run.id && attempt.state == AttemptState::Succeeded;
+            let Some(attempt) = overview.attempts.iter().find(succeeded) else { continue };
+            measured.push(Measured { run: run.id.clone(), evaluation: self.evaluation(&attempt.id)? });
+        }
+        Ok(measured)
+    }
+
+    /// The evaluation that an attempt gave.
+    fn evaluation(&self, attempt: &Name) -> Result<Evaluation, Error> {
+        for reference in self.store.references()? {
+            if reference.name.as_str().starts_with("evaluations/") {
+                let evaluation: Evaluation = self.store.manifest(reference.digest)?;
+                if evaluation.attempt == *attempt {
+                    return Ok(evaluation);
+                }
+            }
+        }
+        let message = format!("the store has no evaluation of attempt {attempt}, which succeeded");
+        Err(Faults::one("", "decision.no-evaluation", message).into())
+    }
+
+    /// One context for each candidate that has been evaluated, of its last cycle.
+    fn contexts(&self, given: &Assemble, common: &Common) -> Result<Vec<Context>, Error> {
+        let experiment = name(&given.experiment)?;
+        let objective = self.objective(&experiment)?;
+        let overview = self.record.status()?;
+        let mut contexts = Vec::new();
+        for node in overview.nodes.iter().filter(|node| node.experiment == experiment) {
+            if given.node.as_ref().is_some_and(|wanted| *wanted != node.id.as_str()) {
+                continue;
+            }
+            let cycles = overview.runs.iter().filter(|run| run.node == node.id).filter_map(|run| run.cycle);
+            let (Some(cycle), false) = (cycles.max(), node.state == NodeState::Evaluating) else {
+                note(common, &format!("xt-decide: {} is {}: its evaluations are not all there", node.id, node.state));
+                continue;
+            };
+            let about = About { experiment: experiment.clone(), node: node.id.clone(), cycle };
+            let assemble = if given.every_seed { assemble::of_every_seed } else { assemble::context };
+            contexts.push(assemble(&about, &objective, &self.measured(&overview, &node.id, cycle)?));
+        }
+        if contexts.is_empty() {
+            let message = format!("experiment {experiment} has no candidate whose evaluations are all there");
+            return Err(Faults::one("", "decision.nothing", message).into());
+        }
+        Ok(contexts)
+    }
+
+    /// Records a decision, if it was made on what the record holds. The document is in the store before the record names
+    /// it.
+    fn record(&self, decision: &Decision, common: &Common) -> Result<(), Error> {
+        let (experiment, node, cycle) = (&decision.experiment_id, &decision.node_id, decision.evaluation_cycle);
+        let objective = self.objective(experiment)?;
+        let measured = self.measured(&self.record.status()?, node, cycle)?;
+        let about = About { experiment: experiment.clone(), node: node.clone(), cycle };
+        let contexts =
+            [assemble::context(&about, &objective, &measured), assemble::of_every_seed(&about, &objective, &measured)];
+        assemble::check(decision, &contexts)?;
+        let id = self.store.put_manifest(decision)?;
+        let reason = format!("decision on cycle {cycle} of {node}");
+        self.store.set_reference(&format!("decisions/{}", id.hex()), id, &reason)?;
+        let decided = self.record.decide(&Judgement {
+            experiment: experiment.clone(),
+            node: node.clone(),
+            cycle,
+            results: measured.into_iter().map(|measured| measured.run).collect(),
+            decision: id,
+            input_fingerprint: decision.input_fingerprint,
+            outcome: decision.outcome,
+            by: "xt-decide".into(),
+            now: common.now()?,
+        })?;
+        let (word, row) = match decided {
+            Decided::New(row) => ("recorded", row),
+            Decided::Existing(row) => ("recorded before", row),
+        };
+        note(common, &format!("xt-decide: {word} as event {}: {}", row.sequence, row.decision));
+        Ok(())
+    }
+}
+
+fn name(text: &str) -> Result<Name, Error> {
+    Name::new(text).ok_or_else(|| CliError::Usage(format!("{text:?} is no identifier")).into())
 }
 
 fn read(names: &[OsString], common: &Common) -> Result<Vec<Document>, Error> {

@@ -1,8 +1,19 @@
-//! `xt-decide compare`: what is asked, and what it exits with.
+//! `xt-decide` between scores, evaluations and the record: what is asked, what is recorded, and what is refused. The worker
+//! is a stand-in that makes up its measurements.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+
 use xt_core::canonical::{Value, parse};
-use xt_harness::Folder;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::decision::{Context, Decision, Outcome};
+use xt_core::manifest::event::Level;
+use xt_core::verb::settle::{ExperimentState, NodeState};
+use xt_harness::{Folder, Outcome as Ended, Xt, programs};
+use xt_record::Record;
+use xt_store::Store;
+
+// ---- comparing ----
 
 /// The scores of `examples/judgement`, with the values of the candidate moved by `shift`, and only so many seeds.
 fn scores(shift: f64, seeds: usize) -> String {
@@ -57,4 +68,231 @@ fn a_wrong_question_a_wrong_place_and_a_wrong_document_are_told_apart() {
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(10), ""));
     assert!(refused.stderr.contains("xt.decision-context/1"), "{}", refused.stderr);
     assert_eq!(run(&["--quiet", "compare"]).code, Some(0));
+}
+
+// ---- the record ----
+
+const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
+    "model":{"kind":"gpt","layers":1,"heads":1,"width":8,"inner":16,"context":16,"vocabulary":256,
+        "dropout":0.0,"layer_norm_epsilon":1e-5,"initializer_range":0.02},
+    "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
+    "data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":null},
+    "objective":{"kind":"next-token-cross-entropy"},
+    "optimizer":{"kind":"sgd","learning_rate":0.01,"momentum":0.0,"nesterov":false,"weight_decay":0.0,"decay":"all"},
+    "schedule":{"kind":"constant","warmup_steps":0},"clipping":{"kind":"none"},
+    "batching":{"samples":2,"remainder":"drop","accumulation":1,"accumulation_remainder":"drop"},
+    "length":{"kind":"steps","steps":3},"stops":{"non_finite":"hold"},"precision":"float32",
+    "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
+    "regime":"exact"}"#;
+
+const SPEC: &str = r#"{"schema":"xt.evaluation-spec/1","name":"held-out",
+    "evaluator":{"kind":"next-token","batch":2,"resamples":200,"confidence":0.95},
+    "data":{"dataset":"DATASET","split":"train"},"slices":"none",
+    "leakage":{"minimum_bytes":16,"shared":"refuse"},"seed":11}"#;
+
+const TRAINED: &str = "Call me Ishmael.\nSome years ago, never mind how long precisely.\nThe third line of five.\n";
+const HELD_OUT: &str = "There is nothing surprising in this.\nIf they but knew it, almost all men.\n";
+
+/// A folder in which seeds of a candidate were trained, frozen and measured under the experiment `width`.
+struct World {
+    folder: Folder,
+}
+
+impl World {
+    /// The objective asks for a loss of at most `target`, and an accuracy above 0.
+    fn new(target: f64, seeds: &str) -> Self {
+        let folder = Folder::new();
+        folder.write("train/a.txt", TRAINED);
+        folder.write("held/x.txt", HELD_OUT);
+        let world = Self { folder };
+        let [trained, held] = ["train", "held"].map(|name| world.xt("compile").args(["dataset", name]).run().expect(0));
+        world.folder.write("candidate.json", CANDIDATE.replace("DATASET", &trained.text("/id")));
+        world.folder.write("spec.json", SPEC.replace("DATASET", &held.text("/id")));
+        let objective = format!(
+            r#"{{"primary":{{"name":"loss","direction":"minimize"}},"target":{target:?},
+                "constraints":[{{"name":"accuracy","operator":">=","value":0.0}}]}}"#
+        );
+        world.folder.write("objective.json", objective);
+        world.sh("xt-log experiment new objective.json --name width").expect(0);
+        world.measure(seeds);
+        world
+    }
+
+    fn measure(&self, seeds: &str) {
+        let run = "xt-run --quiet --experiment width";
+        let line = format!(
+            "xt-compile --seed {seeds} candidate.json | {run} | xt-freeze > bundles.jsonl; \
+             xt-compile evaluate spec.json < bundles.jsonl | {run} > measured.jsonl"
+        );
+        self.sh(&line).expect(0);
+    }
+
+    fn xt(&self, tool: &str) -> Xt {
+        self.folder.xt(tool).env("XT_TRAIN", programs().join("xt-stand-in"))
+    }
+
+    fn sh(&self, script: &str) -> Ended {
+        self.folder.sh(script).env("XT_TRAIN", programs().join("xt-stand-in")).run()
+    }
+
+    fn context(&self, flags: &[&str]) -> Ended {
+        self.xt("decide").args(["context", "width"]).args(flags).run()
+    }
+
+    fn record(&self) -> Record {
+        Record::open(&Store::open(&self.folder.at(".xt")).unwrap().record_path()).unwrap()
+    }
+
+    fn decide(&self, flags: &[&str], input: &str) -> Ended {
+        self.xt("decide").arg("--record").args(flags).input(input).run()
+    }
+
+    fn states(&self) -> (NodeState, ExperimentState) {
+        let overview = self.record().status().unwrap();
+        let experiment = overview.experiments.iter().find(|experiment| experiment.id.as_str() == "width").unwrap();
+        let node = overview.nodes.iter().find(|node| node.experiment == experiment.id).unwrap();
+        (node.state, experiment.state)
+    }
+
+    fn decided(&self) -> usize {
+        let events = self.record().events(0).unwrap();
+        events.iter().filter(|event| event.level == Level::Node && event.kind.as_str() == "node.decided").count()
+    }
+}
+
+/// The line of the design, twice.
+#[test]
+fn five_seeds_end_in_a_recorded_decision_and_again_in_the_same_one() {
+    let world = World::new(9.0, "1..5");
+    let context = world.context(&["--every-seed"]).expect(0).stdout;
+    let read = Context::decode(&parse(context.as_bytes()).unwrap()).unwrap();
+    assert_eq!((read.results.len(), read.evaluation_cycle), (5, 1));
+    // The loss that stands is the largest of the five, as the evaluations themselves say.
+    let measured = fs::read_to_string(world.folder.at("measured.jsonl")).unwrap();
+    let loss = |line: &str| {
+        let evaluation = parse(line.as_bytes()).unwrap();
+        let evaluation = xt_core::manifest::evaluation::Evaluation::decode(&evaluation).unwrap();
+        evaluation.metrics.iter().find(|metric| metric.name == "loss").unwrap().value.get()
+    };
+    let losses: Vec<f64> = measured.lines().map(loss).collect();
+    let worst = losses.iter().copied().fold(f64::MIN, f64::max);
+    assert!(losses.iter().any(|loss| *loss < worst), "the control: seeds differ, {losses:?}");
+    let stands: Vec<f64> = read
+        .results
+        .iter()
+        .flat_map(|result| &result.metrics)
+        .filter(|metric| metric.name == "loss")
+        .map(|metric| metric.value.unwrap().get())
+        .collect();
+    assert_eq!(stands, [worst]);
+    let first = world.decide(&[], &context).expect(0);
+    assert_eq!(world.states(), (NodeState::Completed, ExperimentState::Succeeded));
+    assert!(first.stderr.contains("recorded as event"), "{}", first.stderr);
+    let again = world.decide(&[], &world.context(&["--every-seed"]).expect(0).stdout).expect(0);
+    assert_eq!((&again.stdout, world.decided()), (&first.stdout, 1));
+    assert!(again.stderr.contains("recorded before as event"), "{}", again.stderr);
+    // The decision is in the store, and the log proves the tables.
+    let decision = Decision::decode(&first.document()).unwrap();
+    assert_eq!(decision.outcome, Some(Outcome::StopSucceeded));
+    let store = Store::open(&world.folder.at(".xt")).unwrap();
+    assert_eq!(store.manifest::<Decision>(decision.id()).unwrap(), decision);
+    world.sh("xt-log rebuild --check").expect(0);
+}
+
+#[test]
+fn several_seeds_are_undecided_unless_it_is_said_what_stands_for_them() {
+    let world = World::new(9.0, "1..2");
+    let context = world.context(&[]).expect(0).stdout;
+    let open = world.decide(&[], &context).expect(3);
+    assert!(open.stderr.contains("is reported 2 times"), "{}", open.stderr);
+    assert_eq!((world.states().0, world.decided()), (NodeState::Deciding, 0));
+    let before = world.record().events(0).unwrap().len();
+    world.decide(&[], &context).expect(3);
+    assert_eq!(world.record().events(0).unwrap().len(), before, "put off once");
+    world.decide(&[], &world.context(&["--every-seed"]).expect(0).stdout).expect(0);
+    assert_eq!(world.decided(), 1);
+}
+
+#[test]
+fn a_cycle_decided_by_one_engine_is_a_conflict_for_the_other() {
+    let world = World::new(0.001, "1");
+    let context = world.context(&[]).expect(0).stdout;
+    world.decide(&["--engine", "adaptive-threshold"], &context).expect(1);
+    assert_eq!(world.states(), (NodeState::Rejected, ExperimentState::Active));
+    let conflict = world.decide(&[], &context).expect(12);
+    assert!(conflict.stdout.is_empty() && conflict.stderr.contains("decision.decided"), "{}", conflict.stderr);
+    assert_eq!((world.states(), world.decided()), ((NodeState::Rejected, ExperimentState::Active), 1));
+}
+
+#[test]
+fn what_the_record_does_not_hold_is_never_recorded() {
+    let world = World::new(9.0, "1");
+    let context = world.context(&[]).expect(0).stdout;
+    let read = Context::decode(&parse(context.as_bytes()).unwrap()).unwrap();
+    let refused = |change: &dyn Fn(&mut Context), word: &str| {
+        let mut other = read.clone();
+        change(&mut other);
+        let outcome = world.decide(&[], &other.encode().canonical());
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(10), ""), "{word}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+    };
+    let better = xt_core::number::Finite::new(0.01).unwrap();
+    refused(&|c| c.results[0].metrics[0].value = Some(better), "decision.forged");
+    refused(&|c| c.objective.target = Some(better), "decision.forged");
+    refused(&|c| c.objective.constraints.clear(), "decision.forged");
+    refused(&|c| c.evaluation_cycle = 2, "decision.forged");
+    refused(&|c| c.experiment_id = xt_core::name::Name::new("other").unwrap(), "record.unknown");
+    let double = |c: &mut Context| c.results.push(c.results[0].clone());
+    refused(&double, "decision.duplicate");
+    // A decision made elsewhere stands in its place, if it is one on these results.
+    let made = world.xt("decide").input(context.clone()).run().expect(0).stdout;
+    let mut decision = Decision::decode(&parse(made.as_bytes()).unwrap()).unwrap();
+    decision.input_fingerprint = xt_core::digest::Digest::of(b"forged");
+    decision.evidence[0].of.evaluation_result_id = xt_core::name::Name::new("elsewhere").unwrap();
+    let forged = world.decide(&[], &decision.encode().canonical()).expect(10);
+    for word in ["decision.forged", "decision.outside"] {
+        assert!(forged.stderr.contains(word), "{}", forged.stderr);
+    }
+    assert_eq!(world.decided(), 0);
+    world.decide(&[], &made).expect(0);
+    assert_eq!(world.decided(), 1);
+    // Without --record such a document is no context.
+    world.xt("decide").input(made).run().expect(10);
+}
+
+#[test]
+fn measuring_again_begins_a_cycle_that_earlier_results_never_satisfy() {
+    let world = World::new(9.0, "1");
+    let first = world.context(&[]).expect(0).stdout;
+    world.sh("xt-compile evaluate spec.json < bundles.jsonl | xt-run --experiment width").expect(0);
+    let second = world.context(&[]).expect(0).stdout;
+    let cycle = |text: &str| Context::decode(&parse(text.as_bytes()).unwrap()).unwrap().evaluation_cycle;
+    assert_eq!((cycle(&first), cycle(&second)), (1, 2));
+    let refused = world.decide(&[], &first).expect(10);
+    assert!(refused.stderr.contains("decision.other-cycle"), "{}", refused.stderr);
+    world.decide(&[], &second).expect(0);
+}
+
+#[test]
+fn eight_at_once_record_one_decision() {
+    let world = World::new(9.0, "1");
+    world.folder.write("context.json", world.context(&[]).expect(0).stdout);
+    let script = "for i in 1 2 3 4 5 6 7 8; do xt-decide --record --quiet context.json > $i.out & done; wait; cat *.out | sort -u";
+    let all = world.sh(script).expect(0);
+    assert_eq!((all.stdout.lines().count(), world.decided()), (1, 1), "{}", all.stderr);
+}
+
+#[test]
+fn nothing_is_assembled_from_an_experiment_without_objective_or_results() {
+    let world = World::new(9.0, "1");
+    for (experiment, word, code) in [("strange", "record.unknown", 10), ("not one", "usage", 2)] {
+        let refused = world.xt("decide").args(["context", experiment]).run().expect(code);
+        assert!(refused.stderr.contains(word), "{}", refused.stderr);
+    }
+    world.sh("xt-log experiment new objective.json --name empty").expect(0);
+    let empty = world.xt("decide").args(["context", "empty"]).run().expect(10);
+    assert!(empty.stderr.contains("decision.nothing"), "{}", empty.stderr);
+    world.sh("xt-compile candidate.json | xt-run --experiment plain > /dev/null").expect(0);
+    let plain = world.xt("decide").args(["context", "plain"]).run().expect(10);
+    assert!(plain.stderr.contains("decision.no-objective"), "{}", plain.stderr);
 }

@@ -2,6 +2,7 @@
 
 pub mod admit;
 pub mod ancestry;
+pub mod assemble;
 pub mod bind;
 pub mod chain;
 pub mod compare;

@@ -9,6 +9,7 @@ use xt_core::manifest::event::Level;
 use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, Illegal};
 
+use crate::decision::DecisionFault;
 use crate::process::Process;
 
 /// What can go wrong with the record.
@@ -167,6 +168,9 @@ pub enum RecordError {
         /// Why.
         source: std::io::Error,
     },
+    /// A decision is not recorded.
+    #[error("{0}")]
+    Decision(DecisionFault),
     /// SQLite refused.
     #[error("SQLite: {0}")]
     Sqlite(rusqlite::Error),
@@ -191,6 +195,7 @@ impl Failure for RecordError {
         match self {
             Self::Absent { .. } | Self::Damaged { .. } => Exit::Store,
             Self::Foreign { .. } | Self::Newer { .. } | Self::Older { .. } | Self::Unknown { .. } => Exit::Refused,
+            Self::Decision(fault) => fault.exit(),
             Self::Locked => Exit::NotNow,
             Self::Conflict { .. }
             | Self::Elsewhere { .. }
@@ -212,6 +217,7 @@ impl Failure for RecordError {
             Self::Foreign { .. } => "record.foreign",
             Self::Newer { .. } => "record.newer",
             Self::Older { .. } => "record.older",
+            Self::Decision(fault) => fault.word(),
             Self::Locked => "record.locked",
             Self::ReadOnly => "record.read-only",
             Self::Conflict { .. } => "operation.conflict",
@@ -240,6 +246,8 @@ impl Failure for RecordError {
             Self::Conflict { .. } => "use a new operation id for a new request",
             Self::Elsewhere { .. } => "use a new operation id to run the same request under another experiment",
             Self::Objective { .. } => "give the new objective a new name",
+            Self::Decision(DecisionFault::Running { .. }) => "wait for it, or stop it with `xt-log cancel`",
+            Self::Decision(DecisionFault::OtherCycle { .. }) => "`xt-decide context` assembles the last cycle",
             Self::Unknown { .. } => "`xt-log status` lists what there is",
             _ => return Vec::new(),
         };

@@ -79,6 +79,20 @@ pub fn all(connection: &Connection) -> Result<Vec<Event>, RecordError> {
     Ok(events)
 }
 
+/// The events about a subject that tell of this, in order.
+pub fn of(connection: &Connection, level: Level, subject: &Name, word: &str) -> Result<Vec<Event>, RecordError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT sequence, at, level, subject, kind, before, after, payload
+         FROM event WHERE level = ?1 AND subject = ?2 AND kind = ?3 ORDER BY sequence",
+    )?;
+    let mut rows = statement.query([level.word(), subject.as_str(), &format!("{level}.{word}")])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(read(row)?);
+    }
+    Ok(events)
+}
+
 /// The first event about a subject.
 pub fn first(connection: &Connection, level: Level, subject: &Name) -> Result<Option<Event>, RecordError> {
     let mut statement = connection.prepare_cached(

@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod action;
+mod decision;
 mod error;
 mod event;
 mod experiment;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use action::{Asked, Wish};
+pub use decision::{Decided, DecisionFault, DecisionRow, Judgement};
 pub use error::RecordError;
 pub use fold::Rebuilt;
 pub use operation::{Operation, Submission, Submitted};

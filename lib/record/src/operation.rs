@@ -238,7 +238,7 @@ fn run(transaction: &Transaction<'_>, node: &Name, submission: &Submission) -> R
     if let (Some(subject), Value::Object(members)) = (submission.subject, &mut payload) {
         members.insert("subject".into(), subject.write());
         members.insert("evaluation".into(), submission.request.write());
-        members.insert("cycle".into(), cycle(transaction, node, &runs)?.into());
+        members.insert("cycle".into(), cycle(transaction, node, &runs, &same)?.into());
     }
     if level == Level::Run {
         created::<RunState>(transaction, &id, submission.now, &payload)?;
@@ -248,12 +248,21 @@ fn run(transaction: &Transaction<'_>, node: &Name, submission: &Submission) -> R
     Ok(id)
 }
 
-/// The evaluation cycle that a new evaluation of `node` belongs to: the one that is open, or the next (X52).
-fn cycle(transaction: &Transaction<'_>, node: &Name, runs: &[RunRow]) -> Result<u64, RecordError> {
+/// The evaluation cycle that a new evaluation of `node` belongs to: the one that is open, or the next (X52). One that has
+/// its results and is not decided yet still takes what it does not hold, such as the bundle of another seed.
+fn cycle(
+    transaction: &Transaction<'_>,
+    node: &Name,
+    runs: &[RunRow],
+    same: &dyn Fn(&RunRow) -> bool,
+) -> Result<u64, RecordError> {
     let last = runs.iter().filter_map(|run| run.cycle).max().unwrap_or(0);
-    let evaluating = query::node(transaction, node)?.is_some_and(|node| node.state == NodeState::Evaluating);
-    let asked_for = runs.iter().any(|run| run.cycle == Some(last) && run.state == RunState::Created);
-    Ok(if last > 0 && (evaluating || asked_for) { last } else { last + 1 })
+    let state = query::node(transaction, node)?.map(|node| node.state);
+    let of_last = || runs.iter().filter(|run| run.cycle == Some(last));
+    let asked_for = of_last().any(|run| run.state == RunState::Created);
+    let open = state == Some(NodeState::Evaluating) || asked_for;
+    let takes_more = state == Some(NodeState::Deciding) && !of_last().any(same);
+    Ok(if last > 0 && (open || takes_more) { last } else { last + 1 })
 }
 
 /// Writes the operation and the attempt it asks for.

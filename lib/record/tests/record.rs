@@ -5,6 +5,7 @@ mod action;
 mod bench;
 mod crash;
 mod crowd;
+mod decision;
 mod evaluation;
 mod file;
 mod process;
