@@ -76,6 +76,7 @@ generate: build ## Rewrite man/ and schemas/ from the code
 bench: build ## Time what matters, in pairs
 	@benches/start
 	@benches/snapshot
+	@benches/submit
 
 # ---- installing ----
 

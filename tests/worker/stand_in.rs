@@ -207,7 +207,9 @@ fn ready(samples_per_epoch: u64, threads: u64) -> Message {
 
 fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), Error> {
     let purpose = plan.intent.purpose.clone();
-    let (behaviour, argument) = purpose.split_once(' ').unwrap_or((&purpose, "0"));
+    let (purpose, path) =
+        purpose.split_once(" count ").map_or((purpose.as_str(), None), |(head, path)| (head, Some(path)));
+    let (behaviour, argument) = purpose.split_once(' ').unwrap_or((purpose, "0"));
     let argument: u64 = argument.parse().unwrap_or(0);
     let at = |name: &str, step: u64| behaviour == name && argument == step;
     let outputs = folder("XT_OUTPUTS")?;
@@ -224,6 +226,10 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
     // Counts the starts of this attempt: two workers in one folder would give 2.
     fs::create_dir_all(outputs.join("model"))?;
     OpenOptions::new().append(true).create(true).open(outputs.join("model/starts"))?.write_all(b"1")?;
+    // Counts them outside of the run, too: `… count PATH`, where isolation lets it.
+    if let Some(path) = path {
+        OpenOptions::new().append(true).create(true).open(path)?.write_all(b"1")?;
+    }
     println!("stand-in: {} steps", plan.work.steps);
     babble(behaviour, plan, voice)?;
     let last = span.to_step.unwrap_or(plan.work.steps);

@@ -32,6 +32,17 @@ impl Folder {
         Ok(())
     }
 
+    /// Empties what a worker reads and writes, for a run that is begun anew.
+    pub(crate) fn renew(&self) -> Result<(), RuntimeError> {
+        for path in [self.inputs(), self.outputs(), self.workspace()] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(file("empty", &path)(error)),
+                _ => {}
+            }
+        }
+        self.create()
+    }
+
     /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
@@ -195,15 +206,6 @@ pub(crate) fn filled<M: Manifest>(path: &Path) -> Result<Option<M>, RuntimeError
     let value = canonical::parse(bytes.trim_ascii_end()).ok();
     // Its id is the digest of what was written: a torn one does not decode.
     Ok(value.filter(|value| value.get("id").is_some()).and_then(|value| M::decode(&value).ok()))
-}
-
-/// Makes an empty file at `path`, durable.
-pub(crate) fn mark(path: &Path) -> Result<(), RuntimeError> {
-    let write = || -> std::io::Result<()> {
-        File::create(path)?.sync_all()?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    };
-    write().map_err(file("write", path))
 }
 
 /// Writes `document` to `path`, whole and durable.

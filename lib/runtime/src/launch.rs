@@ -20,7 +20,6 @@ use xt_store::Store;
 
 use crate::conclude::Findings;
 use crate::error::{RuntimeError, file, system};
-use crate::folder::mark;
 use crate::papers::Order;
 use crate::resume::Before;
 use crate::supervise::Supervisor;
@@ -71,8 +70,9 @@ pub(crate) fn launch(
         },
         Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
     };
-    let places = Places { inputs: &supervisor.folder.inputs(), outputs: &supervisor.folder.workspace() };
-    mark(&supervisor.folder.launching())?;
+    let (inputs, outputs, mark) =
+        (supervisor.folder.inputs(), supervisor.folder.workspace(), supervisor.folder.launching());
+    let places = Places { inputs: &inputs, outputs: &outputs, mark: Some(&mark) };
     let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
     if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {
         findings.custody = Some((**custody).clone());
@@ -91,6 +91,8 @@ pub(crate) fn launch(
 pub(crate) struct Places<'a> {
     pub(crate) inputs: &'a Path,
     pub(crate) outputs: &'a Path,
+    /// The file that says that a worker may have been started; made right before it is.
+    pub(crate) mark: Option<&'a Path>,
 }
 
 /// Starts `worker` on `job` in the sandbox that `intent` asks for.
@@ -121,7 +123,10 @@ pub(crate) fn start(
         descriptors: vec![(job_descriptor(job)?, JOB), (messages, MESSAGES), (words, WORDS)],
         limits,
     };
-    let mut running = xt_sandbox::start(policy)?;
+    // Not flushed, which would take longer than all the rest from here to the start: what a power failure loses is not
+    // asked for, since nothing is started again after another boot.
+    let mut announce = || places.mark.map_or(Ok(()), |path| File::create(path).map(drop));
+    let mut running = xt_sandbox::start_after(policy, &mut announce)?;
     let (stdout, stderr) = running.take_streams().ok_or(RuntimeError::NoStreams)?;
     Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr, control }, limits })
 }

@@ -64,7 +64,7 @@ pub fn sample(
         temperature: sampling.temperature,
         seed: sampling.seed,
     };
-    let places = Places { inputs: &inputs, outputs: &outputs };
+    let places = Places { inputs: &inputs, outputs: &outputs, mark: None };
     let launch = launch::start(&worker, &job, &places, &plan.intent, &plan.environment)?;
     listen(launch, signals, on_text)
 }

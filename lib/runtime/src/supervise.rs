@@ -32,6 +32,7 @@ use crate::outcome::Stop;
 use crate::papers::{Cancel, Launched, Order, Started};
 use crate::shots::Shots;
 use crate::signals::Signals;
+use crate::unstarted::never_launched;
 use crate::watch::Watch;
 
 /// The hidden flag that makes a tool a supervisor.
@@ -93,11 +94,12 @@ fn claim(place: &Place, folder: &Folder, attempt: &Name) -> Result<Option<Attemp
         Err(error) => return Err(error.into()),
     };
     // One that is gone and never came to start a worker is replaced: the workload was not started yet.
-    if gone.liveness() != Liveness::Dead || folder.launching().exists() {
+    if gone.liveness() != Liveness::Dead || !never_launched(folder, &gone) {
         return Ok(None);
     }
     match place.record.reclaim(attempt, &gone, &me, place.clock.now()) {
-        Ok(attempt) => Ok(Some(attempt)),
+        // What the other one had laid out may be half of it.
+        Ok(attempt) => folder.renew().map(|()| Some(attempt)),
         Err(RecordError::Claimed { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

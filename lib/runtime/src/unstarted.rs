@@ -142,11 +142,11 @@ impl Place {
         let plan = self.plan(attempt)?;
         let findings = match filled::<Ended>(&folder.ended())?.filter(|ended| ended.attempt == attempt.id) {
             Some(ended) => self.recalled(ended, attempt, &plan, &folder)?,
-            None if folder.launching().exists() || attempt.state != AttemptState::Starting => {
+            None if !never_launched(&folder, process) || attempt.state != AttemptState::Starting => {
                 self.lost(attempt, &plan, &folder, process)?
             }
             None if self.record.reclaims(&attempt.id)? < PATIENCE => return Ok(Closing::Unlaunched),
-            None => self.never_launched(attempt, &plan, &folder)?,
+            None => self.given_up(attempt, &plan, &folder)?,
         };
         self.conclude(attempt, &plan, findings).map(|_| Closing::Closed)
     }
@@ -170,7 +170,7 @@ impl Place {
         Ok(findings)
     }
 
-    fn never_launched(&self, attempt: &Attempt, plan: &Plan, folder: &Folder) -> Result<Findings, RuntimeError> {
+    fn given_up(&self, attempt: &Attempt, plan: &Plan, folder: &Folder) -> Result<Findings, RuntimeError> {
         let order: Option<Order> = read_document(&folder.order())?;
         let mut findings = self.nothing(plan, attempt.plan, order.as_ref());
         findings.cause = format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1);
@@ -208,6 +208,12 @@ impl Place {
         }
         Ok(findings)
     }
+}
+
+/// Whether a supervisor that is gone cannot have started a worker. After another boot nobody can say: its mark may not
+/// have come to the disk.
+pub(crate) fn never_launched(folder: &Folder, gone: &Process) -> bool {
+    Process::own().is_ok_and(|own| own.boot_id == gone.boot_id) && !folder.launching().exists()
 }
 
 /// What an order asks for; the whole plan when there is none.

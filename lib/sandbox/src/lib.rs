@@ -34,6 +34,6 @@ pub use ending::Ending;
 pub use error::SandboxError;
 pub use group::Counters;
 pub use mapped::Mapped;
-pub use parent::{Running, start};
+pub use parent::{Running, start, start_after};
 pub use policy::{INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy};
 pub use sys::{inherited, stream_was_closed};

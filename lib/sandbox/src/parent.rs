@@ -44,7 +44,13 @@ pub struct Running {
 }
 
 /// Sets everything up, proves it, and starts the trainer. The caller should have no other thread.
-pub fn start(mut policy: Policy) -> Result<Running, SandboxError> {
+pub fn start(policy: Policy) -> Result<Running, SandboxError> {
+    start_after(policy, &mut || Ok(()))
+}
+
+/// The same, with a last act of the caller's right before the trainer is given the word to start: what it leaves behind
+/// tells whoever comes after a crash whether there can have been a trainer.
+pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result<()>) -> Result<Running, SandboxError> {
     check(&policy)?;
     add_places(&mut policy);
     let admitted = admit(&policy)?;
@@ -59,6 +65,7 @@ pub fn start(mut policy: Policy) -> Result<Running, SandboxError> {
     if !missing.is_empty() {
         return Err(SandboxError::Unenforced { custody: Box::new(custody), missing });
     }
+    last().map_err(|error| doing("announcing the trainer")(crate::error::errno(&error)))?;
     standing.go(&policy, custody)
 }
 

@@ -1,0 +1,457 @@
+//! The crash matrix: `kill -9` of client, supervisor, both, and everything at once, before each system call by which they
+//! change the disk or start a process. After `xt-log reconcile` each workload was started exactly once, as it counts
+//! itself; nothing is lost; nothing claims a success that did not happen; and the record follows from its events.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/bench.rs"]
+mod bench;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bench::{Bench, Ended, member, processes_of, runs, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use xt_core::canonical::parse_all;
+use xt_core::digest::Digest;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::Cadence;
+use xt_core::name::Name;
+use xt_core::verb::settle::{AttemptState, Machine as _};
+use xt_runtime::{Clock, Order, Runtime};
+
+/// The calls that are points of the matrix.
+const CALLS: &str =
+    "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,clone,clone3,vfork";
+
+const XT_LOG: &str = env!("CARGO_BIN_EXE_xt-log");
+const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
+
+fn has_strace() -> bool {
+    let found =
+        Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("not run here: strace is missing or may not trace");
+    }
+    found
+}
+
+/// A store, a plan that counts its starts in a file of the host, and a worker of its own name.
+struct Scene {
+    bench: Bench,
+    plan: Plan,
+    worker: PathBuf,
+}
+
+impl Scene {
+    /// A run of `steps` steps that behaves as `behaviour` says and counts its starts.
+    fn new(behaviour: &str, steps: u64) -> Self {
+        let bench = Bench::new();
+        let open = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        // The trainer is another user when root starts it.
+        open(&bench.path(""), 0o755);
+        fs::write(bench.path("starts"), "").unwrap();
+        open(&bench.path("starts"), 0o666);
+        let name = bench.path("").components().next_back().unwrap().as_os_str().to_str().unwrap().to_string();
+        let worker = bench.path(&format!("worker-{name}"));
+        fs::copy(STAND_IN, &worker).unwrap();
+        let purpose = format!("{behaviour} count {}", bench.path("starts").display());
+        let plan = bench.plan_with(&purpose, steps, |intent| {
+            intent.isolation.profile = Profile::None;
+            for control in xt_core::verb::custody::CONTROLS {
+                intent.isolation.floor.insert((*control).to_string(), Floor::Preferred);
+            }
+        });
+        bench.write("plan.json", &plan);
+        Self { bench, plan, worker }
+    }
+
+    fn starts(&self) -> usize {
+        fs::read(self.bench.path("starts")).unwrap().len()
+    }
+
+    /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
+    fn tampered(&self, program: &str, arguments: &[&str], signal: &str, point: usize) -> Command {
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-o"]).arg(self.bench.path("trace")).args(["-e", &format!("trace={CALLS}"), "-e"]);
+        command.arg(format!("inject={CALLS}:signal={signal}:when={point}")).arg(program).args(arguments);
+        command.env_clear().env("XT_STORE", self.bench.store_path()).env("XT_TRAIN", &self.worker);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn log(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(XT_LOG);
+        command.args(arguments).env_clear().env("XT_STORE", self.bench.store_path());
+        command.env("XT_TRAIN", &self.worker).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What was found by `xt-log reconcile`, which must leave nothing to a person.
+    fn reconcile(&self) -> Vec<String> {
+        let output = self.log(&["reconcile"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let found = parse_all(&output.stdout).unwrap();
+        found.iter().map(|found| member(found, "/found").to_string()).collect()
+    }
+
+    /// Asks for the plan under the one operation id, in the foreground, as somebody does who got no answer.
+    fn ask_again(&self) -> Ended {
+        let plan = self.bench.path("plan.json");
+        let arguments = ["--operation-id", "op-a", "--worker", self.worker.to_str().unwrap(), plan.to_str().unwrap()];
+        Ended::of(self.bench.xt_run(&arguments).output().unwrap())
+    }
+
+    /// Waits until everything has ended, and holds the whole truth against itself. Gives the state of the only attempt.
+    #[track_caller]
+    fn settled(&self, point: &str) -> AttemptState {
+        let waited = self.log(&["wait", "default", "--timeout", "60"]);
+        assert_eq!(waited.status.code(), Some(0), "{point}: {waited:?}");
+        let attempt = self.bench.attempt();
+        assert!(attempt.state.is_terminal(), "{point}: {attempt:?}");
+        let run: xt_core::manifest::run::Run = self.bench.store().manifest(attempt.run_record.unwrap()).unwrap();
+        assert_eq!(run.status.to_string(), attempt.state.to_string(), "{point}");
+        let succeeded = attempt.state == AttemptState::Succeeded;
+        assert_eq!(run.artifacts.is_empty(), !succeeded, "{point}: only success has artifacts");
+        assert_eq!(run.progress.completed && run.exit.code == Some(0), succeeded, "{point}: {}", run.cause);
+        for artifact in &run.artifacts {
+            assert_eq!(Digest::of(&self.bench.store().get(artifact.digest).unwrap()), artifact.digest, "{point}");
+        }
+        let again = self.ask_again();
+        assert_eq!(again.runs()[0].attempt, attempt.id, "{point}: the same operation is the same workload");
+        let checked = self.log(&["rebuild", "--check"]);
+        assert_eq!(checked.status.code(), Some(0), "{point}: {}", String::from_utf8_lossy(&checked.stdout));
+        assert!(processes_of(&self.worker).is_empty(), "{point}: no worker is left");
+        attempt.state
+    }
+
+    /// Records the wish and writes the order, as a client does before it starts a supervisor.
+    fn ordered(&self) -> Name {
+        let attempt = self.bench.intend(&self.plan, "op-a").id;
+        let folder = self.bench.run_folder(&attempt);
+        for part in ["in", "out", "work", "log"] {
+            fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        let order = Order {
+            attempt: attempt.clone(),
+            mode: self.plan.mode,
+            to_step: None,
+            cadence: Cadence::NONE,
+            from: None,
+            worker: self.worker.to_str().unwrap().into(),
+        };
+        fs::write(folder.join("order.json"), order.encode().canonical()).unwrap();
+        attempt
+    }
+
+    /// The supervisor of `attempt`, by hand.
+    fn supervisor(&self, attempt: &Name, signal: &str, point: usize) -> Child {
+        let store = self.bench.store_path();
+        let arguments = ["--supervise", store.to_str().unwrap(), attempt.as_str()];
+        self.tampered(env!("CARGO_BIN_EXE_xt-run"), &arguments, signal, point).spawn().unwrap()
+    }
+}
+
+fn was_killed(output: &Output) -> bool {
+    output.status.code().is_none_or(|code| code == 137)
+}
+
+/// Kills a process, if it still runs.
+fn kill_9(pid: u32) {
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+}
+
+/// Tries the points of a scenario until it ends without meeting one, and prints what became of them.
+fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<AttemptState>) -> usize {
+    let mut ends = std::collections::BTreeMap::new();
+    let mut points = 0;
+    for point in (1..).step_by(every) {
+        let Some(state) = at(point) else { break };
+        points += 1;
+        *ends.entry(state.to_string()).or_insert(0) += 1;
+    }
+    println!("{name}: {points} points, each workload started exactly once; ends: {ends:?}");
+    points
+}
+
+#[test]
+fn a_client_killed_at_any_step_of_submitting_leaves_one_workload_or_a_wish_that_is_carried_out() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("submit, client killed", 1, |point| {
+        let scene = Scene::new("", 3);
+        let plan = scene.bench.path("plan.json");
+        let arguments = ["--detach", "--operation-id", "op-a", plan.to_str().unwrap()];
+        let output = scene.tampered(env!("CARGO_BIN_EXE_xt-run"), &arguments, "SIGKILL", point).output().unwrap();
+        if !was_killed(&output) {
+            assert!(output.status.success(), "{output:?}");
+            return None;
+        }
+        // Nobody asks again: reconciling alone must do, unless the wish was never recorded.
+        let recorded = scene.bench.store_path().join("record.db").exists();
+        let recorded = recorded && !scene.bench.record().attempts().unwrap().is_empty();
+        if recorded {
+            scene.reconcile();
+        } else {
+            scene.ask_again();
+        }
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!((scene.starts(), state), (1, AttemptState::Succeeded), "point {point}");
+        Some(state)
+    });
+    assert!(points >= 15, "{points}");
+}
+
+#[test]
+fn a_supervisor_killed_at_any_step_of_a_run_is_replaced_or_its_run_told_as_it_was() {
+    if !has_strace() {
+        return;
+    }
+    let mut kept = 0;
+    let points = matrix("run, supervisor killed", 1, |point| {
+        let scene = Scene::new("", 3);
+        let attempt = scene.ordered();
+        let output = scene.supervisor(&attempt, "SIGKILL", point).wait_with_output().unwrap();
+        if !was_killed(&output) {
+            return None;
+        }
+        let found = scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        assert!(matches!(state, AttemptState::Succeeded | AttemptState::Lost), "point {point}: {state}");
+        kept += usize::from(found == ["settled"] && state == AttemptState::Succeeded);
+        Some(state)
+    });
+    println!("{kept} of them had ended well, unrecorded, and are recorded as that");
+    assert!(points >= 20 && kept > 0, "{points} {kept}");
+}
+
+/// Whether a process is stopped, as by SIGSTOP.
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
+/// Starts a supervisor that stops before its call number `point`, and a client that follows it. Gives both, and the
+/// supervisor itself, which strace started; `None` when it never came to that call.
+fn stopped(scene: &Scene, attempt: &Name, point: usize) -> Option<(Child, Child, u32)> {
+    let mut tracer = scene.supervisor(attempt, "SIGSTOP", point);
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let inner = wait_for("the stop", || {
+        let trace = fs::read_to_string(scene.bench.path("trace")).unwrap_or_default();
+        if !trace.contains("stopped by SIGSTOP") {
+            return tracer.try_wait().unwrap().map(|_| None);
+        }
+        let text = fs::read_to_string(&children).unwrap_or_default();
+        text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| is_stopped(*pid)).map(Some)
+    })?;
+    let client = scene.bench.xt_run(&["--attach", attempt.as_str()]).spawn().unwrap();
+    Some((tracer, client, inner))
+}
+
+#[test]
+fn client_and_supervisor_killed_together_leave_a_run_that_others_settle() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("run, client and supervisor killed", 3, |point| {
+        let scene = Scene::new("", 3);
+        let attempt = scene.ordered();
+        let (mut tracer, mut client, supervisor) = stopped(&scene, &attempt, point)?;
+        std::thread::sleep(Duration::from_millis(20));
+        client.kill().unwrap();
+        kill_9(supervisor);
+        client.wait().unwrap();
+        tracer.wait().unwrap();
+        scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        Some(state)
+    });
+    assert!(points >= 7, "{points}");
+}
+
+#[test]
+fn everything_killed_at_once_leaves_a_run_that_others_settle() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("run, every process killed", 3, |point| {
+        let scene = Scene::new("", 3);
+        let attempt = scene.ordered();
+        let (mut tracer, mut client, supervisor) = stopped(&scene, &attempt, point + 1)?;
+        for pid in processes_of(&scene.worker).into_iter().chain([client.id(), supervisor, tracer.id()]) {
+            kill_9(pid);
+        }
+        client.wait().unwrap();
+        tracer.wait().unwrap();
+        wait_for("the end of the supervisor", || (!runs(supervisor)).then_some(()));
+        scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        Some(state)
+    });
+    assert!(points >= 7, "{points}");
+}
+
+/// A run that goes on until it is told to stop, or for a minute should a test fail.
+fn hanging() -> Scene {
+    Scene::new("slow 20", 3000)
+}
+
+fn running(scene: &Scene) -> Name {
+    let plan = scene.bench.path("plan.json");
+    let arguments = ["--detach", "--operation-id", "op-a", "--worker", scene.worker.to_str().unwrap()];
+    let mut command = scene.bench.xt_run(&arguments);
+    let output = command.arg(plan).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    scene.bench.until(AttemptState::Running, 3).id
+}
+
+#[test]
+fn a_client_killed_at_any_step_of_cancelling_leaves_a_wish_that_is_carried_out_or_none() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("cancel, client killed", 1, |point| {
+        let scene = hanging();
+        let attempt = running(&scene);
+        let output =
+            scene.tampered(env!("CARGO_BIN_EXE_xt-run"), &["--cancel", attempt.as_str()], "SIGKILL", point).output();
+        let met = was_killed(&output.unwrap());
+        if met && scene.bench.record().actions().unwrap().is_empty() {
+            // The wish was never recorded, so the run goes on, and it can be asked again.
+            assert!(!scene.bench.attempt().state.is_terminal());
+            assert!(scene.bench.xt_run(&["--cancel", attempt.as_str()]).output().unwrap().status.success());
+        }
+        scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!((scene.starts(), state), (1, AttemptState::Cancelled), "point {point}");
+        let actions = scene.bench.record().actions().unwrap();
+        assert!(actions.iter().all(|action| action.state.is_terminal()) && actions.len() == 1, "{actions:?}");
+        met.then_some(state)
+    });
+    assert!(points >= 5, "{points}");
+}
+
+#[test]
+fn a_client_killed_at_any_step_of_cancelling_an_experiment_leaves_it_whole() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("cancel of an experiment, client killed", 1, |point| {
+        let scene = hanging();
+        running(&scene);
+        let met = was_killed(&scene.tampered(XT_LOG, &["cancel", "default"], "SIGKILL", point).output().unwrap());
+        if met && scene.bench.record().actions().unwrap().is_empty() {
+            scene.log(&["cancel", "default"]);
+        }
+        scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!((scene.starts(), state), (1, AttemptState::Cancelled), "point {point}");
+        let experiment = scene.bench.record().status().unwrap().experiments.remove(0);
+        assert_eq!(experiment.state.to_string(), "cancelled");
+        met.then_some(state)
+    });
+    assert!(points >= 3, "{points}");
+}
+
+#[test]
+fn a_supervisor_killed_at_any_step_after_a_cancel_never_claims_success() {
+    if !has_strace() {
+        return;
+    }
+    // Its first calls are those of every run; the cancel comes when it runs.
+    let points = matrix("cancel, supervisor killed", 2, |point| {
+        let scene = hanging();
+        let attempt = scene.ordered();
+        let mut child = scene.supervisor(&attempt, "SIGKILL", point);
+        let ran = wait_for("the run or its end", || {
+            let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
+            if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
+        });
+        if ran {
+            let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
+            runtime.cancel(&attempt, "the test").unwrap();
+        }
+        let met = was_killed(&child.wait_with_output().unwrap());
+        scene.reconcile();
+        if !ran {
+            // It was killed before: another one took over, and it is stopped now.
+            scene.bench.xt_run(&["--cancel", attempt.as_str()]).output().unwrap();
+        }
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!(scene.starts(), 1, "point {point}");
+        assert!(matches!(state, AttemptState::Cancelled | AttemptState::Lost), "point {point}: {state}");
+        met.then_some(state)
+    });
+    assert!(points >= 10, "{points}");
+}
+
+#[test]
+fn a_client_killed_at_any_step_of_draining_leaves_a_wish_that_is_carried_out_or_none() {
+    if !has_strace() {
+        return;
+    }
+    let points = matrix("drain, client killed", 1, |point| {
+        let scene = hanging();
+        let attempt = running(&scene);
+        let output =
+            scene.tampered(env!("CARGO_BIN_EXE_xt-run"), &["--drain", attempt.as_str()], "SIGKILL", point).output();
+        let met = was_killed(&output.unwrap());
+        if met && scene.bench.record().actions().unwrap().is_empty() {
+            assert!(!scene.bench.attempt().state.is_terminal());
+            assert_eq!(scene.bench.xt_run(&["--drain", attempt.as_str()]).output().unwrap().status.code(), Some(76));
+        }
+        scene.reconcile();
+        let state = scene.settled(&format!("point {point}"));
+        assert_eq!((scene.starts(), state), (1, AttemptState::Drained), "point {point}");
+        let actions = scene.bench.record().actions().unwrap();
+        assert!(actions.iter().all(|action| action.state.is_terminal()) && actions.len() == 1, "{actions:?}");
+        met.then_some(state)
+    });
+    assert!(points >= 5, "{points}");
+}
+
+#[test]
+fn a_killed_freeze_leaves_no_half_bundle_and_can_be_done_again() {
+    if !has_strace() {
+        return;
+    }
+    let mut scene = Scene::new("", 3);
+    // Only a run in full isolation is frozen. It counts its starts in a file of its own.
+    scene.plan = scene.bench.plan("", 3);
+    scene.bench.write("plan.json", &scene.plan);
+    let run = scene.ask_again();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    fs::write(scene.bench.path("run.json"), &run.stdout).unwrap();
+    let file = scene.bench.path("run.json");
+    let freeze = |output: &str| -> Vec<String> { ["-o", output, file.to_str().unwrap()].map(String::from).to_vec() };
+    let target = scene.bench.path("model.tar.zst");
+    let program = env!("CARGO_BIN_EXE_xt-freeze");
+    let points = matrix("freeze, killed", 1, |point| {
+        let arguments = freeze(target.to_str().unwrap());
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = scene.tampered(program, &arguments, "SIGKILL", point).output().unwrap();
+        if !was_killed(&output) {
+            return None;
+        }
+        if target.exists() {
+            // What has its name is whole.
+            let verified = scene.tampered(program, &["verify", target.to_str().unwrap()], "SIGKILL", 100_000).output();
+            assert_eq!(verified.unwrap().status.code(), Some(0), "point {point}");
+            fs::remove_file(&target).unwrap();
+        }
+        Some(scene.settled(&format!("point {point}")))
+    });
+    assert!(points >= 4, "{points}");
+    assert!(target.exists(), "the last freeze was not killed");
+    let run = run.runs().remove(0);
+    let starts = run.artifacts.iter().find(|file| file.path.as_str() == "model/starts").unwrap();
+    assert_eq!(scene.bench.store().get(starts.digest).unwrap(), b"1");
+}
