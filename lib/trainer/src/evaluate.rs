@@ -115,7 +115,8 @@ fn windows<W: Write>(
     let mut windows = Vec::with_capacity(pieces.len());
     for (number, pieces) in (1..).zip(pieces.chunks(size.max(1))) {
         let start = Instant::now();
-        for (piece, (loss, correct)) in pieces.iter().zip(of_batch(model, sizes, pieces)?) {
+        let tokens: Vec<&[u32]> = pieces.iter().map(|piece| piece.tokens.as_slice()).collect();
+        for (piece, (loss, correct)) in pieces.iter().zip(losses(model, sizes, &tokens)?) {
             let window = windows.len() as u64;
             let loss = Finite::new(loss).ok_or(TrainError::NoMetric { window, what: "loss" })?;
             let tokens = piece.tokens.len() as u64 - 1;
@@ -127,17 +128,18 @@ fn windows<W: Write>(
     Ok(windows)
 }
 
-/// Sum of the losses and number of right answers of each window.
-fn of_batch(model: &Gpt, sizes: Sizes, pieces: &[Piece<'_>]) -> Result<Vec<(f64, u64)>, TrainError> {
+/// Sum of the losses and number of right answers of each window of at least two tokens, all in one batch. A window shorter
+/// than the context is filled up behind its end, where no earlier position looks.
+pub fn losses(model: &Gpt, sizes: Sizes, windows: &[&[u32]]) -> Result<Vec<(f64, u64)>, TrainError> {
     let width = usize::try_from(sizes.context).unwrap_or(0);
     let (mut seen, mut due) = (Vec::new(), Vec::new());
-    for piece in pieces {
-        let tokens = piece.tokens.iter().copied().map(i64::from);
-        let behind = width + 1 - piece.tokens.len();
-        seen.extend(tokens.clone().take(piece.tokens.len() - 1).chain(std::iter::repeat_n(0, behind)));
+    for window in windows {
+        let tokens = window.iter().copied().map(i64::from);
+        let behind = (width + 1).saturating_sub(window.len());
+        seen.extend(tokens.clone().take(window.len() - 1).chain(std::iter::repeat_n(0, behind)));
         due.extend(tokens.skip(1).chain(std::iter::repeat_n(NO_TARGET, behind)));
     }
-    let shape = [i64::try_from(pieces.len()).unwrap_or(0), sizes.context];
+    let shape = [i64::try_from(windows.len()).unwrap_or(0), sizes.context];
     let mut counts = Counts::default();
     let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view(shape)?, None, &mut counts)?;
     if counts.non_finite() > 0 {

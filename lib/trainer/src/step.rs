@@ -206,8 +206,7 @@ impl Seen {
 pub fn hold(step: &Step) -> Option<String> {
     let stage = step.stages.iter().find(|stage| stage.non_finite() > 0)?;
     Some(format!(
-        "step {}: the stage {} holds {} NaN, {} plus infinity, {} minus infinity among {} values, in {}",
-        step.step,
+        "the stage {} holds {} NaN, {} plus infinity, {} minus infinity among {} values, in {}",
         stage.stage,
         stage.nan,
         stage.positive_infinite,

@@ -7,6 +7,7 @@ use tch::{Kind, Reduction, Tensor};
 use xt_core::manifest::candidate::{Decay, Model, Optimizer, Schedule};
 use xt_core::number::Finite;
 use xt_torch::memory::floats;
+use xt_trainer::evaluate::losses;
 use xt_trainer::layout::{Declared, Layout, Start};
 use xt_trainer::model::gpt::{Gpt, Sizes};
 use xt_trainer::optim::{Optim, Update, clipping_factor, norm};
@@ -183,6 +184,25 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
         let name = &span.declared.name;
         assert_close(span.of(gradients.values()), &list(&expected[name]), 1e-5, name);
     }
+}
+
+/// What an evaluation measures is the same loss, and the same answers, window by window and with a window too short.
+#[test]
+fn evaluated_losses_and_answers_are_those_of_transformers() {
+    let parameters = gpt_parameters();
+    let model = Gpt::new(sizes(), &parameters).unwrap();
+    let row = |factor: u32, shift: u32| -> Vec<u32> { (0..7).map(|i| (i * factor + shift) % 11).collect() };
+    let (first, second) = (row(5, 3), row(7, 1));
+    let found = losses(&model, sizes(), &[&first, &second]).unwrap();
+    let mean = (found[0].0 + found[1].0) / 12.0;
+    assert!((mean - numbers("/gpt/loss").as_f64().unwrap()).abs() < 1e-6, "{mean}");
+    let logits = list(&numbers("/gpt/logits"));
+    let likeliest = |row: &[f32]| (0..11u32).max_by(|a, b| row[*a as usize].total_cmp(&row[*b as usize])).unwrap();
+    let due = first[1..].iter().chain(&second[1..]);
+    let right = logits.chunks(11).zip(due).filter(|(row, due)| likeliest(row) == **due).count() as u64;
+    assert_eq!(found[0].1 + found[1].1, right);
+    let short = losses(&model, sizes(), &[&first[..4], &second]).unwrap();
+    assert!(short[0].0 < found[0].0 && short[1] == found[1], "{short:?} {found:?}");
 }
 
 /// The position of a token must not see later ones: changing a later token changes no earlier logit.

@@ -205,6 +205,11 @@ impl Desk {
         self.work(job.write().canonical().as_bytes())
     }
 
+    /// Measures by `plan`.
+    pub fn evaluate(self, plan: &Plan) -> Left {
+        self.work(Job::Evaluate { plan: Box::new(plan.clone()) }.write().canonical().as_bytes())
+    }
+
     /// Starts the worker on these bytes of a job, with its messages going to a file.
     pub fn work(self, job: &[u8]) -> Left {
         let telemetry = self.path("telemetry");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::float_cmp)]
 
 mod desk;
+mod evaluate;
 mod exact;
 mod hold;
 mod matrix;
