@@ -197,7 +197,7 @@ fn evaluated_losses_and_answers_are_those_of_transformers() {
     let mean = (found[0].0 + found[1].0) / 12.0;
     assert!((mean - numbers("/gpt/loss").as_f64().unwrap()).abs() < 1e-6, "{mean}");
     let logits = list(&numbers("/gpt/logits"));
-    let likeliest = |row: &[f32]| (0..11u32).max_by(|a, b| row[*a as usize].total_cmp(&row[*b as usize])).unwrap();
+    let likeliest = |row: &[f64]| (0..11u32).max_by(|a, b| row[*a as usize].total_cmp(&row[*b as usize])).unwrap();
     let due = first[1..].iter().chain(&second[1..]);
     let right = logits.chunks(11).zip(due).filter(|(row, due)| likeliest(row) == **due).count() as u64;
     assert_eq!(found[0].1 + found[1].1, right);

@@ -53,10 +53,8 @@ pub fn of_step(run: &Run, plan: &Plan, steps: &[Step], step: &Step) -> Result<(I
     let source = format!("xt-train@{}", run.stack.as_ref().map_or_else(|| plan.id(), |stack| stack.worker));
     let telemetry: Result<Vec<Value>, Faults> =
         step.stages.iter().map(|stage| Ok(telemetry(&contract, step, stage, &source)?.write())).collect();
-    let evidence = object([
-        ("evidence_id", format!("trace@{}", step.chain).as_str().into()),
-        ("stages", Value::List(telemetry?.into())),
-    ]);
+    let evidence =
+        object([("evidence_id", format!("trace@{}", step.chain).as_str().into()), ("stages", Value::List(telemetry?))]);
     faults.or(())?;
     let incident = triage::seal(&object([("contract", contract.write()), ("evidence", evidence)]))?;
     let outside = |stage: &&Stage| clamped(stage.maximum) != stage.maximum;

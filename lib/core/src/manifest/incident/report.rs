@@ -90,7 +90,7 @@ impl Field for IncidentReport {
                 ("required", Value::List(more), Some(Value::List(required))) => {
                     let mut all: Vec<Value> = required.iter().cloned().chain(more.iter().cloned()).collect();
                     all.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-                    *required = all.into();
+                    *required = all;
                 }
                 _ => {}
             }
