@@ -105,7 +105,7 @@ fn what_is_no_job_is_refused_with_every_reason() {
     for (job, part) in [
         ("", "the job is no JSON"),
         ("{\"kind\":\"train\"}", "/plan: this field must be declared"),
-        ("{\"kind\":\"sing\"}", "expected one of train, sample"),
+        ("{\"kind\":\"sing\"}", "expected one of train, evaluate, sample"),
         ("{\"kind\":\"train\",\"plan\":{\"schema\":\"xt.plan/2\"},\"to_step\":null}", "xt.plan/1"),
     ] {
         assert_refused(&Desk::new(&plan).work(job.as_bytes()), part);
