@@ -15,6 +15,7 @@ use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest;
 use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::command::{Command, Hypothesis};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::evaluation::{Overlap, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
@@ -25,6 +26,8 @@ use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
+use xt_runtime::digests::Digests;
+use xt_runtime::program;
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
 use xt_text::{Corpus, Text};
@@ -37,7 +40,7 @@ use xt_text::{Corpus, Text};
 #[command(name = "xt-compile", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<Verb>,
     #[command(flatten)]
     plan: PlanArguments,
     #[command(flatten)]
@@ -67,7 +70,7 @@ struct PlanArguments {
 }
 
 #[derive(Subcommand, Clone, Debug)]
-enum Command {
+enum Verb {
     /// Admit files: store them and write the xt.dataset/1 that names each by digest
     Dataset(DatasetArguments),
     /// Turn frozen bundles and a spec into plans that measure them on held-out data
@@ -152,8 +155,8 @@ impl Tool for Arguments {
 
 fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| match &arguments.command {
-        Some(Command::Dataset(dataset)) => admit_files(dataset, &arguments.common),
-        Some(Command::Evaluate(evaluate)) => compile_evaluations(evaluate, &arguments.common),
+        Some(Verb::Dataset(dataset)) => admit_files(dataset, &arguments.common),
+        Some(Verb::Evaluate(evaluate)) => compile_evaluations(evaluate, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
 }
@@ -203,19 +206,23 @@ fn plans_of(
 ) -> Result<Vec<Plan>, Error> {
     // The faults of all three documents are reported together.
     let mut faults = Faults::new();
-    let candidate = decoded::<Candidate>(&document.value, "", &mut faults);
+    let candidate = decoded::<Hypothesis>(&document.value, "", &mut faults);
     let intent = match intent {
         Some(document) => decoded(&document.value, "intent", &mut faults),
-        None => candidate.as_ref().map(|candidate| Intent::default_for(candidate.execution.threads)),
+        None => candidate.as_ref().map(|candidate| Intent::default_for(candidate.threads())),
     };
-    let named = candidate.as_ref().map(|candidate| candidate.data.dataset);
+    let named = candidate.as_ref().and_then(Hypothesis::dataset);
     let dataset = match (dataset, named) {
         (Some(document), _) => decoded::<Dataset>(&document.value, "dataset", &mut faults),
         (None, Some(digest)) => Some(Store::open(&common.store)?.manifest(digest)?),
         (None, None) => None,
     };
-    let (Some(candidate), Some(dataset), Some(intent)) = (candidate, dataset, intent) else {
-        return Err(faults.into());
+    let (candidate, dataset, intent) = match (candidate, dataset, intent) {
+        (Some(Hypothesis::Command(command)), dataset, Some(intent)) if faults.is_empty() => {
+            return plans_of_command(&command, dataset.as_ref(), &intent, seeds, common);
+        }
+        (Some(Hypothesis::Native(candidate)), Some(dataset), Some(intent)) => (*candidate, dataset, intent),
+        _ => return Err(faults.into()),
     };
     compile::check(&candidate, &dataset, &intent, &mut faults);
     if !faults.is_empty() {
@@ -223,6 +230,34 @@ fn plans_of(
     }
     let tokens = count_tokens(&candidate, &dataset, &Store::open(&common.store)?)?;
     seeds.map(|seed| Ok(compile::compile(candidate.clone(), dataset.clone(), intent.clone(), seed, tokens)?)).collect()
+}
+
+/// The plans of a command: its program is looked for on this host, and everything that it can load is pinned.
+fn plans_of_command(
+    command: &Command,
+    dataset: Option<&Dataset>,
+    intent: &Intent,
+    seeds: impl Iterator<Item = u64>,
+    common: &Common,
+) -> Result<Vec<Plan>, Error> {
+    let mut faults = Faults::new();
+    xt_core::verb::command::check(command, dataset, intent, &mut faults);
+    faults.or(())?;
+    let files = command.trainer.files();
+    let mut sizes = BTreeMap::new();
+    if !files.is_empty() {
+        let store = Store::open(&common.store)?;
+        for digest in files.values() {
+            sizes.extend(store.size(*digest)?.map(|bytes| (*digest, bytes)));
+        }
+    }
+    let mut digests = Digests::open(&common.store);
+    let program = program::find(command, &mut digests)?;
+    let plan = |seed| {
+        let dataset = dataset.cloned();
+        xt_core::verb::command::compile(command.clone(), dataset, intent.clone(), seed, program.clone(), &sizes)
+    };
+    seeds.map(|seed| Ok(plan(seed)?)).collect()
 }
 
 /// Decodes and gathers the faults, each with the document's name in front when it is not the candidate.
@@ -326,27 +361,31 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
     let dataset: Dataset = store.manifest(spec.data.dataset)?;
     let intent = intent.unwrap_or_else(|| trained.intent.clone());
     let mut faults = Faults::new();
-    evaluate::check(spec, &trained.candidate, &dataset, &intent, &mut faults);
+    let Some((candidate, learned)) = trained.training() else {
+        let message = "the bundle is that of a command, and how its model is measured is its own affair";
+        return Err(Faults::one("", "evaluation.subject", message).into());
+    };
+    evaluate::check(spec, candidate, &dataset, &intent, &mut faults);
     faults.or(())?;
     let weights = bundle.members.iter().find(|member| member.file.path.as_str() == WEIGHTS).map(|member| &member.file);
     let missing = || Faults::one("", "model.missing", format!("the bundle {} has no {WEIGHTS}", bundle.id()));
     let weights = weights.ok_or_else(missing)?;
-    let (parts, tokenizer_bytes) = parts(spec, &trained.candidate, &dataset, store)?;
+    let (parts, tokenizer_bytes) = parts(spec, candidate, &dataset, store)?;
     let found = Found {
         subject: Subject {
             bundle: bundle.id(),
             run: bundle.run,
             candidate: trained.fingerprint,
-            name: trained.candidate.name.clone(),
+            name: candidate.name.clone(),
             seed: trained.seed,
             weights: weights.digest,
         },
         weights_bytes: weights.bytes,
         tokenizer_bytes,
         parts,
-        overlap: overlap(spec, &trained, &dataset, store)?,
+        overlap: overlap(spec, (candidate, learned), &dataset, store)?,
     };
-    Ok(evaluate::compile(spec.clone(), trained.candidate, dataset, intent, found)?)
+    Ok(evaluate::compile(spec.clone(), candidate.clone(), dataset, intent, found)?)
 }
 
 /// Reads the held-out files through the tokenizer, as the evaluator will, and counts; also the tokenizer's size.
@@ -363,9 +402,14 @@ fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -
 }
 
 /// Holds every held-out file against everything the model was trained on, which the store must have.
-fn overlap(spec: &Spec, trained: &Plan, dataset: &Dataset, store: &Store) -> Result<Overlap, Error> {
+fn overlap(
+    spec: &Spec,
+    (candidate, learned): (&Candidate, &Dataset),
+    dataset: &Dataset,
+    store: &Store,
+) -> Result<Overlap, Error> {
     let mut comparison = Comparison::new(spec);
-    for member in compile::members(&trained.candidate, &trained.dataset) {
+    for member in compile::members(candidate, learned) {
         comparison.trained_on(&store.get(member.digest)?);
     }
     for member in evaluate::members(spec, dataset) {

@@ -16,13 +16,15 @@ use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::Bundle;
+use xt_core::manifest::command::Program;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::replay::{Audit, Divergence, Localization, Outcome, PinDifference, Replay, Segment, TraceDiff};
 use xt_core::manifest::run::{Reported, Run, Stack, Start, Status, Taken};
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{StageName, Step};
 use xt_core::random::Stream;
-use xt_core::verb::{bind, compare, draw, snapshot};
+use xt_core::verb::{bind, compare, draw, snapshot, tell};
+use xt_runtime::program;
 use xt_runtime::worker::{self, Worker};
 use xt_runtime::{
     Clock, Followed, Original, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow, last_state,
@@ -206,6 +208,12 @@ struct Done<'a> {
 impl Arguments {
     fn replay(&self, left: &Left) -> Result<Exit, Error> {
         let recorded = Recorded::read(self, &self.source, self.to)?;
+        if let Some(program) = &recorded.papers.plan.program {
+            let (worker, runtime) = (PathBuf::from(&program.executable.path), self.runtime()?);
+            let allowed = self.admit_command(&recorded, program)?;
+            let again = Again { arguments: self, recorded: &recorded, worker, allowed, runtime, left };
+            return again.command(&Signals::block()?);
+        }
         let worker = worker::find(self.worker.as_deref())?;
         let allowed = self.admit(&recorded, &worker)?;
         let again = Again { arguments: self, recorded: &recorded, worker, allowed, runtime: self.runtime()?, left };
@@ -267,7 +275,7 @@ impl Arguments {
             let names = [first.id.to_string(), second.id.to_string()];
             picture(path, &draw::comparison([&names[0], &names[1]], one, other))?;
         }
-        note(&self.common, &format!("replay: {}", told(&found)));
+        note(&self.common, &format!("replay: {}", tell::difference(&found)));
         let mut output = Output::new(self.output.as_deref().filter(|_| exit == Exit::Yes))?;
         output.document(&found.encode())?;
         output.finish()?;
@@ -300,6 +308,20 @@ impl Arguments {
         faults.or(differences).map_err(|faults| ReplayError::Refused(faults).into())
     }
 
+    /// Compares every pin of a command with this host.
+    fn admit_command(&self, recorded: &Recorded, program: &Program) -> Result<Vec<PinDifference>, Error> {
+        let mut faults = recorded.told.clone();
+        let part = self.to.is_some() || self.from.is_some() || self.audit.is_some();
+        if part || recorded.run.status != Status::Succeeded {
+            let message = "a command is replayed as a whole, and only when it succeeded: it alone knows what a step is";
+            faults.add("run#/status", "replay.command", message);
+        }
+        let (pins, host) = program::held(program, &recorded.stack, &self.common.store);
+        faults.0.extend(compare::refusal(&pins).0);
+        faults.0.extend(compare::refusal(&host).0.into_iter().filter(|_| !self.ignore_stack));
+        faults.or(host).map_err(|faults| ReplayError::Refused(faults).into())
+    }
+
     /// Prints the report, and says in one line what it says.
     fn report(&self, recorded: &Recorded, replay: &Replay, followed: &Followed) -> Result<Exit, Error> {
         let exit = match (replay.outcome, followed.run.status) {
@@ -308,7 +330,7 @@ impl Arguments {
             (Outcome::Incomplete, Status::NotStarted) if followed.run.custody.is_some() => Exit::Custody,
             (Outcome::Incomplete, _) => Exit::Workload,
         };
-        note(&self.common, &format!("replay: {}", sentence(replay, followed)));
+        note(&self.common, &format!("replay: {}", tell::replay(replay, &followed.run)));
         if let Some(found) = &replay.localization {
             note(&self.common, &format!("replay: {}", place(found)));
         }
@@ -328,18 +350,6 @@ fn picture(path: &Path, svg: &str) -> Result<(), Error> {
     let mut output = Output::new(Some(path))?;
     output.bytes(svg.as_bytes())?;
     output.finish()
-}
-
-/// What a comparison of two recorded traces says.
-fn told(found: &TraceDiff) -> String {
-    let TraceDiff { equal_steps, first_steps, second_steps, .. } = found;
-    match &found.divergence {
-        Some(Divergence { step, component, recorded, replayed, .. }) => {
-            format!("they part at step {step}: {component}: first {recorded}; second {replayed}")
-        }
-        None if first_steps == second_steps => format!("all {equal_steps} steps are equal"),
-        None => format!("{equal_steps} common steps are equal; the first has {first_steps}, the second {second_steps}"),
-    }
 }
 
 /// What it takes to do parts of a run again.
@@ -370,6 +380,20 @@ impl<'a> Again<'a> {
             return Err(ReplayError::Refused(compare::refusal(&comparison.refused)).into());
         }
         Ok(Some(Done { followed, comparison }))
+    }
+
+    /// Runs the program of a command again, and compares what it measured and what it wrote.
+    fn command(&self, signals: &Signals) -> Result<Exit, Error> {
+        let part = Part { from: None, to: self.recorded.steps };
+        let request = self.recorded.original().request(None, part.to, false);
+        let Some(followed) = self.follow(&request, &part, signals, &mut |_, _| false)? else {
+            return Ok(Exit::Workload);
+        };
+        let metrics = |run: &Run| xt_bundle::metrics(&self.recorded.store, run);
+        let (recorded, replayed) = (&self.recorded.run, &followed.run);
+        let (first, second) = (metrics(recorded)?, metrics(replayed)?);
+        let report = compare::commands((recorded, &first), (replayed, &second), self.allowed.clone());
+        self.arguments.report(self.recorded, &report, &followed)
     }
 
     /// Submits `request` and follows it; `hear` says when there is nothing more to be seen.
@@ -429,7 +453,7 @@ impl<'a> Again<'a> {
             }
         }
         let Some((mut replay, followed)) = last else { return Ok(Exit::Undecided) };
-        note(&self.arguments.common, &format!("replay: {}", cost(&audit)));
+        note(&self.arguments.common, &format!("replay: {}", tell::audit(&audit)));
         (replay.steps, replay.equal_steps) = (of_steps, audit.segments.iter().map(|segment| segment.equal_steps).sum());
         replay.audit = Some(audit);
         self.arguments.report(self.recorded, &replay, &followed)
@@ -524,41 +548,6 @@ impl<'a> Again<'a> {
 /// So many tensors are listed.
 const MOST_TENSORS: usize = 20;
 
-/// What an audit has cost, and what it can be trusted for.
-fn cost(audit: &Audit) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "only shown")]
-    let chance = 100.0 * audit.segments.len() as f64 / audit.of as f64;
-    format!(
-        "audited {} of {} parts, {} of {} steps; a single bad part is met with a chance of {chance:.0} %",
-        audit.segments.len(),
-        audit.of,
-        audit.steps,
-        audit.of_steps
-    )
-}
-
-fn sentence(replay: &Replay, followed: &Followed) -> String {
-    let Replay { outcome, steps, equal_steps, divergence, outputs, .. } = replay;
-    match (outcome, divergence) {
-        (Outcome::Equal, _) if replay.audit.is_some() => format!("equal, {equal_steps} of {steps} steps audited"),
-        (Outcome::Equal, _) if replay.from > 0 => {
-            format!("equal, {equal_steps} steps from the state after step {} on", replay.from)
-        }
-        (Outcome::Equal, _) => format!("equal, {equal_steps} of {steps} steps"),
-        (Outcome::Diverged, Some(Divergence { step, component, recorded, replayed, .. })) => {
-            format!("diverged at step {step}: {component}: recorded {recorded}; replayed {replayed}")
-        }
-        (Outcome::Diverged, None) => {
-            let names: Vec<&str> = outputs.iter().filter(|file| !file.equal()).map(|file| file.path.as_str()).collect();
-            format!("diverged after {equal_steps} equal steps: outputs {}", names.join(", "))
-        }
-        (Outcome::Incomplete, _) => {
-            let Run { status, cause, .. } = &followed.run;
-            format!("incomplete, {equal_steps} of {steps} steps were equal: {status}: {cause}")
-        }
-    }
-}
-
 /// Where a divergence is, in words.
 fn place(found: &Localization) -> String {
     let Localization { step, stage, restores, steps_again, differing, .. } = found;
@@ -622,7 +611,8 @@ impl Recorded {
             bind::check_bundle(&evidence, bundle, &mut told);
         }
         let recorded = papers.steps.len() as u64;
-        if recorded == 0 {
+        let recorded = papers.plan.command().map_or(recorded, |_| run.progress.steps);
+        if recorded == 0 && papers.plan.command().is_none_or(|_| run.artifacts.is_empty()) {
             faults.add("run#/trace", "replay.trace", "the run has no step that could be compared");
         }
         if to.is_some_and(|to| to > recorded) {

@@ -2,7 +2,7 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +21,7 @@ use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::snapshot::Cadence;
+use xt_core::manifest::trace::Metric;
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::bind::WEIGHTS;
@@ -225,15 +226,18 @@ impl XtRun {
             }
             None => self.requests()?,
         };
+        // Said before anything is recorded.
+        let finder = Finder::new(self.worker.as_deref());
+        requests.iter().try_for_each(|request| finder.of(&request.plan).map(drop))?;
         if self.operation_id.is_some() && requests.len() > 1 {
             let text = format!("--operation-id names one request, and there are {} plans", requests.len());
             return Err(CliError::Usage(text).into());
         }
-        let (runtime, worker) = (self.runtime()?, worker::find(self.worker.as_deref())?);
+        let runtime = self.runtime()?;
         let mut results = Results::new(self.output.clone());
         let signals = if self.detach { None } else { Some(Signals::block()?) };
         for request in &requests {
-            let attempt = runtime.submit_or_get(request, &worker)?;
+            let attempt = runtime.submit_or_get(request, &finder.of(&request.plan)?)?;
             let Some(signals) = &signals else {
                 results.line(attempt.id.to_string())?;
                 continue;
@@ -285,8 +289,10 @@ impl XtRun {
     }
 
     fn retry(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
-        let (runtime, worker) = (self.runtime()?, worker::find(self.worker.as_deref())?);
+        let runtime = self.runtime()?;
         let before = runtime.find(run)?;
+        let plan: Plan = Store::open(&self.common.store)?.manifest(before.plan)?;
+        let worker = Finder::new(self.worker.as_deref()).of(&plan)?;
         let attempt = runtime.retry(&before.id, self.operation_id.clone(), &worker)?;
         if self.detach {
             let mut results = Results::new(self.output.clone());
@@ -346,17 +352,17 @@ impl XtRun {
         left: &Left,
     ) -> Result<Option<Followed>, Error> {
         let units = if plan.evaluation.is_some() { "batches" } else { "steps" };
-        let mut progress = Progress::new(&self.common, plan.candidate.name.as_str(), plan.work.steps, units);
+        let mut progress = Progress::new(&self.common, plan.candidate.name().as_str(), plan.work.steps, units);
         let mut pace = Pace::of(plan);
-        let followed = follow(runtime, attempt, role, signals, &mut |message| {
-            if let Message::Step { line, nanoseconds } = message {
+        let followed = follow(runtime, attempt, role, signals, &mut |message| match message {
+            Message::Step { line, nanoseconds } => {
                 let loss = line.loss.map_or("not finite".into(), |loss| format!("{:.4}", loss.get()));
                 let speed = pace.tokens_per_second(line.micro_batches, *nanoseconds);
                 progress.update(line.step, &format!("loss {loss}, {speed:.0} tokens/s"));
             }
-            if let Message::Measured { batch, .. } = message {
-                progress.update(*batch, "");
-            }
+            Message::Measured { batch, .. } => progress.update(*batch, ""),
+            Message::Metric { line } => progress.update(line.step, &measured(line)),
+            _ => {}
         });
         progress.finish();
         match followed {
@@ -370,6 +376,28 @@ impl XtRun {
     }
 }
 
+/// The worker of each plan: a command is its own, and needs no other to be there.
+struct Finder<'a>(Option<&'a Path>);
+
+impl<'a> Finder<'a> {
+    const fn new(named: Option<&'a Path>) -> Self {
+        Self(named)
+    }
+
+    fn of(&self, plan: &Plan) -> Result<PathBuf, Error> {
+        match &plan.program {
+            Some(program) => Ok(PathBuf::from(&program.executable.path)),
+            None => Ok(worker::find(self.0)?),
+        }
+    }
+}
+
+/// The first measurements of a line, for people.
+fn measured(line: &Metric) -> String {
+    let shown = line.values.iter().filter_map(|(name, value)| Some((name, value.as_ref()?.approximate())));
+    shown.take(3).map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+}
+
 /// How fast it goes, smoothed.
 struct Pace {
     tokens: f64,
@@ -380,7 +408,7 @@ struct Pace {
 impl Pace {
     #[expect(clippy::cast_precision_loss, reason = "only shown")]
     fn of(plan: &Plan) -> Self {
-        let per = plan.candidate.batching.samples * plan.candidate.model.context();
+        let per = plan.native().map_or(0, |candidate| candidate.batching.samples * candidate.model.context());
         Self { tokens: 0.0, seconds: 0.0, tokens_per_micro_batch: per as f64 }
     }
 

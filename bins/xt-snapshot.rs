@@ -376,11 +376,13 @@ impl XtSnapshot {
     fn export(&self, snapshot: &OsString, folder: &Path) -> Result<Exit, Error> {
         let (store, snapshot) = (self.store()?, self.snapshot(snapshot)?);
         let plan: Plan = store.manifest(snapshot.plan)?;
+        let none = || Faults::one("", "snapshot.command", "the state of a command is its own affair");
+        let candidate = plan.native().ok_or_else(none)?;
         let mut files = vec![
-            ("config.json", (configuration(&plan.candidate.model).canonical() + "\n").into_bytes()),
+            ("config.json", (configuration(&candidate.model).canonical() + "\n").into_bytes()),
             ("model.safetensors", store.get(snapshot.parameters.file)?),
         ];
-        if let Some(tokenizer) = plan.candidate.tokenizer.digest() {
+        if let Some(tokenizer) = candidate.tokenizer.digest() {
             files.push(("tokenizer.json", store.get(tokenizer)?));
         }
         let failed = |path: &Path| {

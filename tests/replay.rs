@@ -544,9 +544,9 @@ fn one_bit_of_the_data_is_found_by_learning_from_it_again() {
     bytes[10] ^= 1;
     let (new, tokens) = (Digest::of(&bytes), forgery.plan.work.tokens);
     forgery.data.insert(new, bytes);
-    let mut dataset = forgery.plan.dataset.clone();
+    let mut dataset = forgery.plan.dataset.clone().unwrap();
     dataset.members.iter_mut().filter(|member| member.digest == old).for_each(|member| member.digest = new);
-    let mut candidate = forgery.plan.candidate.clone();
+    let mut candidate = forgery.plan.native().unwrap().clone();
     candidate.data.dataset = dataset.id();
     let tokens = Tokens { vocabulary: 256, count: tokens, tokenizer_bytes: 0 };
     forgery.plan = compile(candidate, dataset, forgery.plan.intent.clone(), forgery.plan.seed, tokens).unwrap();
@@ -565,13 +565,13 @@ fn one_value_of_the_plan_is_found_at_the_first_step_it_changes() {
     let Some((_, archive)) = trained() else { return };
     let mut forgery = Forgery::of(&archive);
     let plan = forgery.plan.clone();
-    let mut candidate = plan.candidate.clone();
+    let mut candidate = plan.native().unwrap().clone();
     let xt_core::manifest::candidate::Optimizer::AdamW { beta2, .. } = &mut candidate.optimizer else {
         panic!("adamw")
     };
     *beta2 = xt_core::number::Finite::new(0.98).unwrap();
     let tokens = Tokens { vocabulary: 256, count: plan.work.tokens, tokenizer_bytes: 0 };
-    forgery.plan = compile(candidate, plan.dataset, plan.intent, plan.seed, tokens).unwrap();
+    forgery.plan = compile(candidate, plan.dataset.unwrap(), plan.intent, plan.seed, tokens).unwrap();
     let sealed = forgery.seal();
     verified(&sealed).expect(0);
     let divergence = replayed(&sealed).expect(1).replay().divergence.unwrap();

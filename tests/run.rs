@@ -43,7 +43,8 @@ fn paths(files: &[xt_core::manifest::Artifact]) -> Vec<&str> {
 /// The plan with another seed, compiled anew.
 fn with_seed(plan: &Plan, seed: u64) -> Plan {
     let tokens = Tokens { vocabulary: 256, count: plan.work.tokens, tokenizer_bytes: 0 };
-    compile::compile(plan.candidate.clone(), plan.dataset.clone(), plan.intent.clone(), seed, tokens).unwrap()
+    let (candidate, dataset) = (plan.native().unwrap().clone(), plan.dataset.clone().unwrap());
+    compile::compile(candidate, dataset, plan.intent.clone(), seed, tokens).unwrap()
 }
 
 /// Nothing of a run that did not succeed is where a bundle could take it from, and its folder is empty of outputs.

@@ -88,7 +88,7 @@ impl Forgery {
         let documents = BTreeMap::from([
             ("candidate", plan.candidate.write()),
             ("custody", custody.write()),
-            ("dataset", plan.dataset.write()),
+            ("dataset", plan.dataset.as_ref().unwrap().write()),
             ("plan", plan.write()),
             ("run", run.write()),
             ("trace", tally.head.write()),
@@ -119,7 +119,7 @@ impl Forgery {
         let inputs = custody.mounts.iter_mut().find(|mount| mount.at == "/xt/in").unwrap();
         inputs.digest = Some(Digest::of(names.concat().as_bytes()));
         (run.plan, run.request, run.fingerprint) = (plan.id(), plan.request, plan.fingerprint);
-        (run.dataset, run.inputs, run.seed) = (plan.dataset.id(), plan.inputs.clone(), plan.seed);
+        (run.dataset, run.inputs, run.seed) = (plan.dataset_id(), plan.inputs.clone(), plan.seed);
         run.custody = Some(custody.id());
         let (mut chain, mut lines) = (plan.id(), String::new());
         for step in steps.iter_mut() {
@@ -145,10 +145,11 @@ fn document<M: Manifest>(files: &BTreeMap<String, Vec<u8>>, name: &str) -> M {
 fn in_order(bundle: &Bundle) -> Vec<&xt_core::manifest::bundle::Member> {
     let rank = |role| match role {
         MemberRole::Manifest => 0,
-        MemberRole::Model | MemberRole::Configuration | MemberRole::Tokenizer => 1,
+        MemberRole::Model | MemberRole::Configuration | MemberRole::Tokenizer | MemberRole::Output => 1,
         MemberRole::Trace => 2,
         MemberRole::Log => 3,
-        MemberRole::Data => 4,
+        MemberRole::File => 4,
+        MemberRole::Data => 5,
     };
     let mut members: Vec<_> = bundle.members.iter().collect();
     members.sort_by_key(|member| rank(member.role));

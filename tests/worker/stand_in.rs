@@ -148,14 +148,15 @@ fn measure(plan: &Plan, voice: &mut Voice) -> Result<(), Error> {
     if Digest::of(&model) != evaluating.subject.weights {
         return Err(Error::other("the weights are not those of the plan"));
     }
-    voice.say(&ready(plan.work.samples_per_epoch, plan.candidate.execution.threads))?;
+    voice.say(&ready(plan.work.samples_per_epoch, plan.candidate.threads()))?;
     for batch in 1..=plan.work.steps {
         voice.say(&Message::Measured { batch, nanoseconds: 1000 })?;
         misbehave(behaviour, argument, batch)?;
     }
-    let mut windows = Vec::new();
+    let Some((candidate, dataset)) = plan.training() else { return Err(Error::other("the plan measures nothing")) };
+    let (mut windows, context) = (Vec::new(), candidate.model.context());
     for part in &evaluating.parts {
-        for window in 0..evaluate::windows(part.tokens, plan.candidate.model.context()) {
+        for window in 0..evaluate::windows(part.tokens, context) {
             let number = windows.len() as u64;
             let loss =
                 1.0 + f64::from(u32::try_from((evaluating.subject.seed + number + window) % 7).unwrap_or(0)) / 8.0;
@@ -163,7 +164,7 @@ fn measure(plan: &Plan, voice: &mut Voice) -> Result<(), Error> {
         }
     }
     let slice = |window: &Window| {
-        let members = evaluate::members(&evaluating.spec, &plan.dataset);
+        let members = evaluate::members(&evaluating.spec, dataset);
         evaluate::slice_of(&evaluating.spec, members.into_iter().find(|member| member.path == window.path)?)
     };
     let mut metrics = Metrics {
@@ -297,7 +298,7 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
 
 /// Says that it is ready, properly or in some way that cannot be true.
 fn babble(behaviour: &str, plan: &Plan, voice: &mut Voice) -> Result<(), Error> {
-    let (samples, threads) = (plan.work.samples_per_epoch, plan.candidate.execution.threads);
+    let (samples, threads) = (plan.work.samples_per_epoch, plan.candidate.threads());
     match behaviour {
         "not-ready" => return Ok(()),
         "other-threads" => return voice.say(&ready(samples, threads + 1)),

@@ -9,7 +9,7 @@ use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
-use xt_core::manifest::trace::Step;
+use xt_core::manifest::trace::{Metric, Step, read_metrics};
 use xt_core::verb::ancestry::{Ancestor, handovers};
 use xt_core::verb::bind::{self, Evidence};
 use xt_core::verb::chain::Tally;
@@ -105,6 +105,12 @@ impl<F: FnMut(&[u8])> Write for Each<F> {
     }
 }
 
+/// The telemetry of a command's run, as its trace has it; nothing when it has none.
+pub fn metrics(store: &Store, run: &Run) -> Result<Vec<Metric>, BundleError> {
+    let Some(trace) = &run.trace else { return Ok(Vec::new()) };
+    Ok(read_metrics(run.plan, &store.get(trace.digest)?).0)
+}
+
 /// Freezes `run`: derives its bundle, reads every object it names again, stores it and gives it the name
 /// `bundles/<64 digits of its id>`. `progress` hears how many of how many bytes were read.
 pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64, u64)) -> Result<Bundle, BundleError> {
@@ -120,7 +126,9 @@ pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64
     let Papers { plan, trace, .. } = papers;
     let mut writer = store.writer()?;
     writer.put_manifest(&plan.candidate)?;
-    writer.put_manifest(&plan.dataset)?;
+    if let Some(dataset) = &plan.dataset {
+        writer.put_manifest(dataset)?;
+    }
     if let Some(trace) = &trace {
         writer.put_manifest(&trace.head)?;
     }

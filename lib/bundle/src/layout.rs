@@ -13,10 +13,11 @@ pub const SUMS: &str = "SHA256SUMS";
 pub fn order(bundle: &Bundle) -> Vec<&Member> {
     let rank = |role| match role {
         MemberRole::Manifest => 0,
-        MemberRole::Model | MemberRole::Configuration | MemberRole::Tokenizer => 1,
+        MemberRole::Model | MemberRole::Configuration | MemberRole::Tokenizer | MemberRole::Output => 1,
         MemberRole::Trace => 2,
         MemberRole::Log => 3,
-        MemberRole::Data => 4,
+        MemberRole::File => 4,
+        MemberRole::Data => 5,
     };
     let mut members: Vec<&Member> = bundle.members.iter().collect();
     members.sort_by(|a, b| (rank(a.role), &a.file.path).cmp(&(rank(b.role), &b.file.path)));

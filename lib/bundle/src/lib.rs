@@ -28,7 +28,7 @@ mod verify;
 
 pub use archive::{Entry, list, verify_archive, write};
 pub use error::BundleError;
-pub use freeze::{Papers, freeze, papers};
+pub use freeze::{Papers, freeze, metrics, papers};
 pub use given::Given;
 pub use import::import;
 pub use verify::{Verdict, verify_stored};

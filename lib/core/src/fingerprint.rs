@@ -8,6 +8,7 @@ use crate::manifest::candidate::{
     Base, Batching, Candidate, Clipping, Data, Execution, Length, Model, Objective, Optimizer, Schedule, Stops,
     Tokenizer,
 };
+use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
 use crate::manifest::plan::Plan;
 
@@ -206,6 +207,39 @@ pub fn evaluation(spec: &Spec) -> Digest {
         ("slices", slices.write()),
         ("leakage", object([("minimum_bytes", minimum_bytes.write()), ("shared", shared.write())])),
         ("seed", seed.write()),
+    ])
+    .digest()
+}
+
+/// Fingerprint of a command, version 1: every declared value but the name, and the bytes of all that it can load. Where a
+/// root lies is part of it, since the program sees that.
+pub fn command(command: &Command, program: &Program) -> Digest {
+    let Command { name: _, trainer, parameters, data, steps, regime } = command;
+    let Trainer::Command { executable: _, arguments, environment, roots: _, files, threads } = trainer;
+    let Program { executable, libraries, roots } = program;
+    let pin = |pin: &Pin| object([("path", pin.path.write()), ("digest", pin.digest.write())]);
+    let root = |root: &PinnedRoot| {
+        let PinnedRoot { path, digest, execute, files: _, bytes: _ } = root;
+        object([("path", path.write()), ("digest", digest.write()), ("execute", execute.write())])
+    };
+    object([
+        ("projection", "xt.command-fingerprint/1".into()),
+        ("executable", pin(executable)),
+        ("libraries", Value::List(libraries.iter().map(pin).collect())),
+        ("roots", Value::List(roots.iter().map(root).collect())),
+        ("arguments", arguments.write()),
+        ("environment", environment.write()),
+        ("files", files.write()),
+        ("threads", threads.write()),
+        ("parameters", parameters.write()),
+        (
+            "data",
+            data.as_ref().map_or(Value::Null, |CommandData { dataset, split }| {
+                object([("dataset", dataset.write()), ("split", split.write())])
+            }),
+        ),
+        ("steps", steps.write()),
+        ("regime", regime.write()),
     ])
     .digest()
 }

@@ -3,6 +3,7 @@
 pub mod action;
 pub mod bundle;
 pub mod candidate;
+pub mod command;
 pub mod comparison;
 pub mod custody;
 pub mod dataset;
@@ -42,7 +43,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<action::Action>(),
         entry::<bundle::Bundle>(),
         entry::<bundle::Verification>(),
-        entry::<candidate::Candidate>(),
+        entry::<command::Hypothesis>(),
         entry::<comparison::Comparison>(),
         entry::<comparison::ComparisonContext>(),
         entry::<custody::Custody>(),

@@ -90,7 +90,8 @@ fn what_does_not_follow_from_the_plan_is_named_though_the_chain_is_right() {
 fn many_faults_are_cut_short() {
     let mut plan = evidence::plan();
     plan.work.steps = 40;
-    plan.candidate.length = Length::Steps { steps: 40 };
+    let xt_core::manifest::command::Hypothesis::Native(candidate) = &mut plan.candidate else { unreachable!() };
+    candidate.length = Length::Steps { steps: 40 };
     let mut steps = evidence::steps(&plan);
     for step in &mut steps {
         step.loss = None;

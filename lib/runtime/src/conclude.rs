@@ -32,6 +32,9 @@ use crate::papers::{Ended, Finished};
 use crate::shelf::taken;
 use crate::telemetry::Follower;
 
+/// What stands in the record for the generator of a command.
+const OWN_GENERATOR: &str = "the program's own";
+
 /// Where a run is closed: the store, the record, the clock.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -133,10 +136,11 @@ impl Place {
             stdout: log(&mut writer, &folder.stdout(), findings.dropped.stdout)?,
             stderr: log(&mut writer, &folder.stderr(), findings.dropped.stderr)?,
         };
-        let trace = trace(&mut writer, &folder, attempt.plan, &findings)?;
+        let trace = trace(&mut writer, &folder, attempt, plan, &findings)?;
         let custody = findings.custody.as_ref().map(|custody| writer.put_manifest(custody)).transpose()?;
         let succeeded = findings.status == Status::Succeeded;
-        let artifacts = if succeeded { keep(&mut writer, &folder.outputs())? } else { Vec::new() };
+        let trace_copy = plan.native().map(|_| LINES);
+        let artifacts = if succeeded { keep(&mut writer, &folder.outputs(), trace_copy)? } else { Vec::new() };
         let quarantined =
             if succeeded { Vec::new() } else { quarantine(&self.store, &folder, &attempt.id.to_string())? };
         let snapshots = taken(&self.store, &attempt.id)?;
@@ -147,11 +151,11 @@ impl Place {
             request: plan.request,
             fingerprint: plan.fingerprint,
             mode: findings.mode,
-            regime: plan.candidate.regime,
-            precision: plan.candidate.precision,
-            generator: random::GENERATOR.into(),
+            regime: plan.candidate.regime(),
+            precision: plan.candidate.precision(),
+            generator: if plan.command().is_some() { OWN_GENERATOR } else { random::GENERATOR }.into(),
             seed: plan.seed,
-            dataset: plan.dataset.id(),
+            dataset: plan.dataset_id(),
             inputs: plan.inputs.clone(),
             stack: findings.stack,
             environment: findings.environment,
@@ -218,16 +222,21 @@ fn log(writer: &mut Writer<'_>, path: &Path, dropped: u64) -> Result<Log, Runtim
 }
 
 /// Stores the lines of the trace and its head.
+///
+/// A command may say nothing at all: then the trace of a run that succeeded is there, and empty.
 fn trace(
     writer: &mut Writer<'_>,
     folder: &Folder,
-    plan: Digest,
+    attempt: &Attempt,
+    plan: &Plan,
     findings: &Findings,
 ) -> Result<Option<TraceReference>, RuntimeError> {
     let steps = findings.progress.steps;
-    if steps == 0 || findings.mode == Mode::Evaluation {
+    let silent = plan.command().is_some() && findings.status == Status::Succeeded;
+    if (steps == 0 && !silent) || findings.mode == Mode::Evaluation {
         return Ok(None);
     }
+    let plan = attempt.plan;
     write_steps(folder, &findings.before, steps - findings.start.as_ref().map_or(0, |start| start.step.min(steps)))?;
     let (lines, _) = writer.put_file(&folder.steps())?;
     writer.put_manifest(&Trace { plan, steps, lines, chain: findings.chain })?;
@@ -242,8 +251,13 @@ fn write_steps(folder: &Folder, before: &[u8], count: u64) -> Result<(), Runtime
     out.write_all(before).map_err(file("write", &path))?;
     let mut written = 0;
     Follower::new(&folder.telemetry()).news(&mut |message| {
-        if let (Message::Step { line, .. }, true) = (message, written < count) {
-            writeln!(out, "{}", line.write().canonical()).map_err(file("write", &path))?;
+        let line = match message {
+            Message::Step { line, .. } => line.write(),
+            Message::Metric { line } => line.write(),
+            _ => return Ok(true),
+        };
+        if written < count {
+            writeln!(out, "{}", line.canonical()).map_err(file("write", &path))?;
             written += 1;
         }
         Ok(written < count)
@@ -251,11 +265,11 @@ fn write_steps(folder: &Folder, before: &[u8], count: u64) -> Result<(), Runtime
     out.flush().map_err(file("write", &path))
 }
 
-/// Stores every output of a succeeded run. The worker's own copy of the trace is left out: it was compared with what the
+/// Stores every output of a succeeded run but `besides`. The worker's own copy of the trace is left out: it was compared with what the
 /// worker reported, and the trace is in the record already.
-fn keep(writer: &mut Writer<'_>, outputs: &Path) -> Result<Vec<Artifact>, RuntimeError> {
+fn keep(writer: &mut Writer<'_>, outputs: &Path, besides: Option<&str>) -> Result<Vec<Artifact>, RuntimeError> {
     let mut artifacts = Vec::new();
-    for (path, name) in files(outputs)?.into_iter().filter(|(_, name)| name.as_str() != LINES) {
+    for (path, name) in files(outputs)?.into_iter().filter(|(_, name)| Some(name.as_str()) != besides) {
         let (digest, bytes) = writer.put_file(&path)?;
         artifacts.push(Artifact { path: name, digest, bytes });
     }

@@ -35,10 +35,14 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
     if let Err(error) = drained {
         watch.stop.get_or_insert(Stop::Supervisor(error.to_string()));
     }
+    if exit.code == Some(0) && watch.stop.is_none() && watch.disagreement.is_none() {
+        watch.ledger.exited();
+    }
     let progress = watch.ledger.progress();
     let (status, cause) = judge(&Seen {
         measures: watch.plan.evaluation.is_some(),
         progress: &progress,
+        command: watch.ledger.is_command(),
         end: watch.ledger.end(),
         disagreement: watch.disagreement.as_ref(),
         torn: watch.torn(),
@@ -77,6 +81,7 @@ fn observed(ending: &Ending) -> Observed {
         out_of_memory_kills: ending.counters.out_of_memory_kills,
         process_limit_hits: ending.counters.process_limit_hits,
         denied_calls: ending.denied_total(),
+        digests_cached: None,
     }
 }
 
@@ -90,6 +95,10 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
     if !collected.refused.is_empty() {
         let refused: Vec<String> = collected.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         return Some(refused.join("; "));
+    }
+    // A command does not report what it wrote: whatever is there and in order is its output.
+    if watch.ledger.is_command() {
+        return None;
     }
     let folder = outputs;
     let Some(End::Completed { outputs } | End::Drained { outputs, .. }) = watch.ledger.end() else { return None };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::manifest::replay::PinDifference;
 use xt_core::name::Name;
 
 /// How launching, supervising and observing fail.
@@ -61,6 +62,17 @@ pub enum RuntimeError {
     /// The worker or a library of it became another one after it was hashed.
     #[error("{} changed after it was hashed, so the record would name bytes that did not run", .0.display())]
     Altered(PathBuf),
+    /// A file or folder that a command needs cannot be used.
+    #[error("{} {why}", .path.display())]
+    Root {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The program of a command is not what its plan pins.
+    #[error("the program is not what the plan pins: {}", .0.iter().map(|pin| format!("{} was {}, now {}", pin.what, pin.recorded, pin.now)).collect::<Vec<_>>().join("; "))]
+    Pins(Vec<PinDifference>),
     /// A file of a run folder holds something else than it should.
     #[error("{path} is damaged: {faults}")]
     Damaged {
@@ -151,6 +163,8 @@ impl Failure for RuntimeError {
             Self::NoWorker(_) => "worker.missing",
             Self::Worker { .. } => "worker.unusable",
             Self::Altered(_) => "worker.altered",
+            Self::Root { .. } => "command.root",
+            Self::Pins(_) => "command.pins",
             Self::Damaged { .. } => "run.damaged",
             Self::MissingInputs(_) => "store.missing",
             Self::Supervisor { .. } => "run.supervisor",

@@ -6,7 +6,7 @@ use std::io;
 use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -15,12 +15,15 @@ use xt_core::field::Field as _;
 use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Job;
 use xt_core::manifest::plan::{Input, Plan};
+use xt_core::manifest::run::Stack;
 use xt_sandbox::{Limits, Policy, Running, SandboxError};
 use xt_store::Store;
 
+use crate::command;
 use crate::conclude::Findings;
 use crate::error::{RuntimeError, file, system};
 use crate::papers::Order;
+use crate::program::Brought;
 use crate::resume::Before;
 use crate::supervise::Supervisor;
 use crate::watch::Pipes;
@@ -40,10 +43,51 @@ pub(crate) struct Launch {
     pub(crate) limits: Limits,
 }
 
-/// A training run under way, with the worker's files held open.
+/// A training run under way, with the files that it runs held open.
 pub(crate) struct Training {
     pub(crate) launch: Launch,
-    pub(crate) worker: Worker,
+    pub(crate) held: Held,
+}
+
+/// What runs: the worker of this toolkit, or the program of a command.
+pub(crate) enum Held {
+    /// The worker.
+    Worker(Worker),
+    /// The program.
+    Program(Box<Brought>),
+}
+
+impl Held {
+    /// A file that holds something else than was hashed. Asked at the end of a run.
+    pub(crate) fn altered(&mut self) -> Result<Option<PathBuf>, RuntimeError> {
+        match self {
+            Self::Worker(worker) => worker.altered(),
+            Self::Program(brought) => brought.altered(),
+        }
+    }
+
+    /// Files that were not read again, because their digest was known.
+    pub(crate) fn cached(&self) -> Option<u64> {
+        match self {
+            Self::Worker(_) => None,
+            Self::Program(brought) => Some(brought.cached),
+        }
+    }
+
+    /// The stack that it makes with this machine.
+    pub(crate) fn stack(&self) -> Stack {
+        match self {
+            Self::Worker(worker) => worker.stack(),
+            Self::Program(brought) => brought.worker.stack(),
+        }
+    }
+
+    fn moved(&self) -> Option<&Path> {
+        match self {
+            Self::Worker(worker) => worker.moved(),
+            Self::Program(brought) => brought.worker.moved(),
+        }
+    }
 }
 
 /// Starts the worker of a run. What is found out on the way goes into `findings`, also when it fails.
@@ -54,36 +98,45 @@ pub(crate) fn launch(
     before: Option<&Before>,
     findings: &mut Findings,
 ) -> Result<Training, RuntimeError> {
-    let worker =
-        Worker::inspect(Path::new(&order.worker), plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
-    findings.stack = Some(worker.stack());
-    lay_out(&supervisor.place.store, &plan.inputs, &supervisor.folder.inputs())?;
-    if let Some(before) = before {
-        lay_out(&supervisor.place.store, &before.inputs(), &supervisor.folder.inputs())?;
-    }
-    let job = match plan.evaluation {
-        None => Job::Train {
-            plan: Box::new(plan.clone()),
-            to_step: order.to_step,
-            cadence: order.cadence.clone(),
-            from: before.map(|before| Box::new(before.snapshot.clone())),
-        },
-        Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
-    };
     let (inputs, outputs, mark) =
         (supervisor.folder.inputs(), supervisor.folder.workspace(), supervisor.folder.launching());
     let places = Places { inputs: &inputs, outputs: &outputs, mark: Some(&mark) };
-    let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
+    let (held, started) = if let (Some(command), Some(program)) = (plan.command(), &plan.program) {
+        let brought = Brought::open(program, supervisor.place.store.path())?;
+        findings.stack = Some(brought.worker.stack());
+        command::lay_out(&supervisor.place.store, plan, command, &inputs)?;
+        let started = command::start(&brought, plan, command, &places);
+        (Held::Program(Box::new(brought)), started)
+    } else {
+        let library_path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
+        let worker = Worker::inspect(Path::new(&order.worker), library_path)?;
+        findings.stack = Some(worker.stack());
+        lay_out(&supervisor.place.store, &plan.inputs, &inputs)?;
+        if let Some(before) = before {
+            lay_out(&supervisor.place.store, &before.inputs(), &inputs)?;
+        }
+        let job = match plan.evaluation {
+            None => Job::Train {
+                plan: Box::new(plan.clone()),
+                to_step: order.to_step,
+                cadence: order.cadence.clone(),
+                from: before.map(|before| Box::new(before.snapshot.clone())),
+            },
+            Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
+        };
+        let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
+        (Held::Worker(worker), started)
+    };
     if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {
         findings.custody = Some((**custody).clone());
     }
     let launch = started?;
     findings.custody = Some(launch.running.custody().clone());
     findings.environment = launch.running.environment().clone();
-    match worker.moved() {
+    match held.moved() {
         // Dropped, the launch takes the worker with it.
         Some(path) => Err(RuntimeError::Altered(path.into())),
-        None => Ok(Training { launch, worker }),
+        None => Ok(Training { launch, held }),
     }
 }
 
@@ -103,14 +156,22 @@ pub(crate) fn start(
     intent: &Intent,
     environment: &BTreeMap<String, String>,
 ) -> Result<Launch, RuntimeError> {
-    sayable(places, intent.isolation.profile)?;
-    let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
     let (words, control) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
     // A worker that does not listen must not hold up its supervisor.
     fcntl(&control, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(system("fcntl"))?;
+    let descriptors = vec![(job_descriptor(job)?, JOB), (words, WORDS)];
+    start_with(Policy { descriptors, ..policy(worker, places, intent, environment) }, places, Some(control))
+}
+
+/// What every run asks of the sandbox.
+pub(crate) fn policy(
+    worker: &Worker,
+    places: &Places<'_>,
+    intent: &Intent,
+    environment: &BTreeMap<String, String>,
+) -> Policy {
     let resources = &intent.resources;
-    let limits = Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes);
-    let policy = Policy {
+    Policy {
         profile: intent.isolation.profile,
         floor: intent.isolation.floor.clone(),
         program: worker.program.clone(),
@@ -120,9 +181,22 @@ pub(crate) fn start(
         inputs: places.inputs.into(),
         outputs: places.outputs.into(),
         environment: environment.clone(),
-        descriptors: vec![(job_descriptor(job)?, JOB), (messages, MESSAGES), (words, WORDS)],
-        limits,
-    };
+        descriptors: Vec::new(),
+        brought: xt_sandbox::Brought::default(),
+        limits: Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes),
+    }
+}
+
+/// Starts what `policy` describes, with a descriptor for its messages. `control` is the way to speak to it, if it listens.
+pub(crate) fn start_with(
+    mut policy: Policy,
+    places: &Places<'_>,
+    control: Option<OwnedFd>,
+) -> Result<Launch, RuntimeError> {
+    sayable(places, policy.profile)?;
+    let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
+    policy.descriptors.push((messages, MESSAGES));
+    let limits = policy.limits;
     // Not flushed, which would take longer than all the rest from here to the start: what a power failure loses is not
     // asked for, since nothing is started again after another boot.
     let mut announce = || places.mark.map_or(Ok(()), |path| File::create(path).map(drop));

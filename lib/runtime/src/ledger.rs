@@ -6,7 +6,7 @@ use xt_core::field::Field as _;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Progress, Reported};
-use xt_core::manifest::trace::Step;
+use xt_core::manifest::trace::{Metric, Step};
 
 use crate::resume::Before;
 
@@ -110,13 +110,15 @@ pub struct Ledger {
     skipped: u64,
     reported: Option<Reported>,
     end: Option<End>,
+    /// The last step that a command named; `None` for the trainer of this toolkit.
+    command: Option<u64>,
 }
 
 impl Ledger {
     /// Nothing said yet; the chain starts from the plan's id, and `planned` steps are due.
     pub fn new(plan: &Plan, id: Digest, planned: u64) -> Self {
         Self {
-            threads: plan.candidate.execution.threads,
+            threads: plan.candidate.threads(),
             samples_per_epoch: plan.work.samples_per_epoch,
             planned,
             measures: plan.evaluation.is_some(),
@@ -126,6 +128,7 @@ impl Ledger {
             skipped: 0,
             reported: None,
             end: None,
+            command: plan.command().map(|_| 0),
         }
     }
 
@@ -138,6 +141,11 @@ impl Ledger {
     /// Enters one message.
     pub fn enter(&mut self, message: &Message) -> Result<(), Disagreement> {
         let word = message.word();
+        match (self.command, message) {
+            (Some(last), Message::Metric { line }) => return self.metric(last, line),
+            (Some(_), _) => return Err(Disagreement::OutOfPlace { word, when: "in the run of a command" }),
+            (None, _) => {}
+        }
         if self.end.is_some() {
             return Err(Disagreement::OutOfPlace { word, when: "after it had ended" });
         }
@@ -160,7 +168,9 @@ impl Ledger {
             Message::Measured { batch, .. } if self.measures => self.batch(*batch),
             Message::Measured { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
             Message::Step { line, .. } => self.step(line),
-            Message::Text { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
+            Message::Text { .. } | Message::Metric { .. } => {
+                Err(Disagreement::OutOfPlace { word, when: "in a training run" })
+            }
             Message::Held { step, reason } => {
                 self.end = Some(End::Held { step: *step, reason: reason.clone() });
                 Ok(())
@@ -222,6 +232,35 @@ impl Ledger {
         }
         self.steps = expected;
         Ok(())
+    }
+
+    fn metric(&mut self, last: u64, line: &Metric) -> Result<(), Disagreement> {
+        if line.step <= last {
+            return Err(Disagreement::Order { found: line.step, expected: last + 1 });
+        }
+        if self.planned > 0 && self.steps >= self.planned {
+            return figure("lines of telemetry", self.steps + 1, self.planned);
+        }
+        let chain = line.chained(self.chain);
+        if line.chain != chain {
+            return Err(Disagreement::Chain { step: line.step, expected: chain, found: line.chain });
+        }
+        self.chain = chain;
+        self.command = Some(line.step);
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// Whether it is a command that speaks.
+    pub fn is_command(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// A command has exited cleanly, which is all the report of completion that it gives.
+    pub fn exited(&mut self) {
+        if self.is_command() {
+            self.end = Some(End::Completed { outputs: Vec::new() });
+        }
     }
 
     /// What the worker did. An evaluation makes no updates and leaves none out.

@@ -25,6 +25,8 @@ pub struct Seen<'a> {
     pub measures: bool,
     /// What the worker did.
     pub progress: &'a Progress,
+    /// Whether it is a command, whose clean exit is its report of completion.
+    pub command: bool,
     /// How the worker said it ended.
     pub end: Option<&'a End>,
     /// What in its telemetry cannot be true.
@@ -69,6 +71,7 @@ fn verdict(seen: &Seen<'_>) -> (Status, String) {
         return (Status::Failed, format!("the telemetry cannot be true: {disagreement}"));
     }
     match (seen.end, seen.exit.code) {
+        (Some(End::Completed { .. }), Some(0)) if seen.command => exited(seen),
         (Some(End::Completed { .. }), Some(0)) => completed(seen),
         (Some(End::Held { step, reason }), Some(HELD)) => (Status::Held, format!("at step {step}: {reason}")),
         (Some(End::Drained { step, .. }), Some(DRAINED)) => drained(seen, *step),
@@ -107,6 +110,21 @@ fn completed(seen: &Seen<'_>) -> (Status, String) {
     (Status::Succeeded, format!("all {} {units} done, completion reported, exit 0", progress.steps))
 }
 
+/// A command has exited cleanly: its telemetry must be whole, and have as many lines as were promised.
+fn exited(seen: &Seen<'_>) -> (Status, String) {
+    let Progress { planned, steps, .. } = *seen.progress;
+    if planned > 0 && steps != planned {
+        return (Status::Failed, format!("it exited with code 0 after {steps} of {planned} lines of telemetry"));
+    }
+    if seen.torn > 0 {
+        return (Status::Failed, format!("the telemetry ends in {} bytes that are no whole line", seen.torn));
+    }
+    match seen.outputs {
+        Some(fault) => (Status::Failed, format!("the outputs are refused: {fault}")),
+        None => (Status::Succeeded, format!("exit 0, {steps} lines of telemetry")),
+    }
+}
+
 /// Something is missing: a report, a clean exit, or both.
 fn broken(seen: &Seen<'_>) -> (Status, String) {
     if seen.out_of_memory.is_some_and(|kills| kills > 0) {
@@ -141,12 +159,17 @@ fn stopped(stop: &Stop, cancel: Option<&str>) -> (Status, String) {
 
 fn failure(seen: &Seen<'_>) -> String {
     let mut parts = vec![ending(seen.exit)];
-    let taken = format!("after {} of {} steps", seen.progress.steps, seen.progress.planned);
+    let taken = if seen.command {
+        format!("after {} lines of telemetry", seen.progress.steps)
+    } else {
+        format!("after {} of {} steps", seen.progress.steps, seen.progress.planned)
+    };
     parts.push(match seen.end {
         Some(End::Failed { reason }) => format!("it said: {reason}"),
         Some(End::Drained { step, .. }) => format!("it said that it was drained at step {step}"),
         Some(End::Held { reason, .. }) => format!("it said that it was held: {reason}"),
         Some(End::Completed { .. }) => format!("although completion was reported {taken}"),
+        None if seen.command => taken,
         None => format!("{taken}, without a report of completion"),
     });
     if seen.torn > 0 {
@@ -208,6 +231,7 @@ mod tests {
         judge(&Seen {
             measures: false,
             progress: &progress,
+            command: false,
             end: case.end.as_ref(),
             disagreement: case.disagreement.as_ref(),
             torn: case.torn,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use xt_core::digest::{Digest, Hasher};
 
+use crate::digests::Digests;
 use crate::error::{RuntimeError, file};
 
 /// One hashed file.
@@ -36,6 +37,14 @@ impl Pinned {
         let before = stamp(&opened.metadata().map_err(file("read", path))?);
         let digest = digest_of(&mut opened, path)?;
         Ok(Self { path: path.into(), file: opened, before, digest })
+    }
+
+    /// Opens the file at `path`, and hashes it unless `digests` knows it.
+    pub(crate) fn known(path: &Path, digests: &mut Digests) -> Result<Self, RuntimeError> {
+        let mut opened = File::open(path).map_err(file("open", path))?;
+        let found = opened.metadata().map_err(file("read", path))?;
+        let digest = digests.digest(&mut opened, path)?;
+        Ok(Self { path: path.into(), file: opened, before: stamp(&found), digest })
     }
 
     /// Whether the path still leads to the file that was hashed.

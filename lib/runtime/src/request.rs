@@ -79,10 +79,14 @@ impl Request {
     pub fn check(&self) -> Result<(), Faults> {
         let mut faults = compile::check_plan(&self.plan).err().unwrap_or_default();
         let steps = self.plan.work.steps;
+        let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
+        if self.plan.command().is_some() && part {
+            faults.add("", "request.step", "a command is run whole or not at all: only it knows what a step is");
+            return Err(faults);
+        }
         if self.to_step.is_some_and(|step| step == 0 || step > steps) {
             faults.add("", "request.step", format!("expected a step from 1 to {steps}, found {}", self.planned()));
         }
-        let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
         if self.plan.evaluation.is_some() && (part || self.mode != Mode::Evaluation) {
             faults.add("", "request.evaluation", "an evaluation is done as a whole, and not replayed: evaluate again");
         }

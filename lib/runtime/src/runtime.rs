@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::job::Message;
@@ -223,7 +224,13 @@ impl Runtime {
     /// Asks for an attempt to be stopped at its next step boundary, after a snapshot from which another attempt can go on.
     /// `by` says who or what asks. A run that comes to its own end first is not held up.
     pub fn drain(&self, id: &Name, by: &str) -> Result<Asked, RuntimeError> {
-        self.ask(ActionKind::Drain, self.attempt(id)?.level, id, by)
+        let attempt = self.attempt(id)?;
+        if self.place()?.plan(&attempt)?.command().is_some() {
+            let why =
+                "a command knows nothing of step boundaries, so that it cannot be stopped at one; --cancel stops it";
+            return Err(RuntimeError::Refused(Faults::one("", "request.step", why)));
+        }
+        self.ask(ActionKind::Drain, attempt.level, id, by)
     }
 
     /// Where the store is.

@@ -47,6 +47,11 @@ pub fn sample(
     signals: &Signals,
     on_text: &mut dyn FnMut(&str) -> bool,
 ) -> Result<SampleEnd, RuntimeError> {
+    let Some(candidate) = plan.native() else {
+        return Err(RuntimeError::Silent(
+            "the model of a command is its own affair: nothing here can let it write".into(),
+        ));
+    };
     let worker = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
     let scratch = Scratch::new(store)?;
     let (inputs, outputs) = (scratch.0.join("in"), scratch.0.join("out"));
@@ -55,10 +60,10 @@ pub fn sample(
     }
     launch::lay_out(store, &admitted(plan, sampling), &inputs)?;
     let job = Job::Sample {
-        model: plan.candidate.model.clone(),
+        model: candidate.model.clone(),
         weights: sampling.weights,
-        tokenizer: plan.candidate.tokenizer.clone(),
-        execution: plan.candidate.execution.clone(),
+        tokenizer: candidate.tokenizer.clone(),
+        execution: candidate.execution.clone(),
         prompt: sampling.prompt.clone(),
         tokens: sampling.tokens,
         temperature: sampling.temperature,

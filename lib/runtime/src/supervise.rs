@@ -210,16 +210,17 @@ impl Supervisor {
         };
         match launch::launch(self, plan, order, before.as_ref(), findings) {
             Err(error) => findings.cause = format!("the worker did not start: {error}"),
-            Ok(Training { launch, mut worker }) => {
+            Ok(Training { launch, mut held }) => {
                 let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
                 if let Some(before) = &before {
                     ledger = ledger.after(before);
                 }
-                let shots = Shots::new(attempt, plan, order.cadence.clone(), worker.stack(), launch.limits);
+                let shots = Shots::new(attempt, plan, order.cadence.clone(), held.stack(), launch.limits);
                 let watch = Watch::new(self, ledger, shots, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
+                findings.observed.digests_cached = held.cached();
                 let altered =
-                    worker.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
+                    held.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
                 if let (Err(error), Status::Succeeded) = (altered, findings.status) {
                     findings.status = Status::Failed;
                     findings.cause = error.to_string();

@@ -24,6 +24,7 @@ pub(crate) const UNOBSERVED: Observed = Observed {
     out_of_memory_kills: None,
     process_limit_hits: None,
     denied_calls: None,
+    digests_cached: None,
 };
 
 /// So many supervisors are replaced before an attempt is given up: something takes them away.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::trace::Metric;
 use xt_sandbox::{Outputs, Running};
 
 use crate::capture::Capture;
@@ -46,7 +48,7 @@ pub(crate) struct Watch<'a> {
     lines: Lines,
     count: u64,
     writer: Writer,
-    control: File,
+    control: Option<File>,
     told_to_drain: bool,
     /// Its snapshots.
     pub(crate) shots: Shots<'a>,
@@ -60,8 +62,8 @@ pub(crate) struct Pipes {
     pub(crate) telemetry: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
-    /// The writing end of the words to the worker.
-    pub(crate) control: OwnedFd,
+    /// The writing end of the words to the worker, if it listens to any.
+    pub(crate) control: Option<OwnedFd>,
 }
 
 impl<'a> Watch<'a> {
@@ -88,7 +90,7 @@ impl<'a> Watch<'a> {
             lines: Lines::default(),
             count: 0,
             writer: Writer::create(&folder.telemetry())?,
-            control: pipes.control.into(),
+            control: pipes.control.map(File::from),
             told_to_drain: false,
             shots,
             stdout: (Stream::new(pipes.stdout)?, Capture::create(&folder.stdout(), cap)?),
@@ -173,7 +175,13 @@ impl<'a> Watch<'a> {
     }
 
     fn enter(&mut self, line: &[u8]) -> Result<Result<(), Disagreement>, RuntimeError> {
-        let message = match telemetry::message(line) {
+        let read = if self.ledger.is_command() {
+            let told = Metric::told(line).map(|metric| Box::new(metric.chain_to(self.ledger.chain())));
+            told.map(|line| Message::Metric { line }).map_err(|faults| faults.to_string())
+        } else {
+            telemetry::message(line)
+        };
+        let message = match read {
             Ok(message) => message,
             Err(why) => return Ok(Err(Disagreement::NoMessage { line: self.count, why })),
         };
@@ -190,7 +198,9 @@ impl<'a> Watch<'a> {
         while let Some(taken) = self.shots.take_next(self.supervisor, outputs, self.ledger.reported())? {
             match taken {
                 // The worker may be gone, and then nobody needs to know.
-                Ok(step) => drop(self.control.write_all(format!("taken {step}\n").as_bytes())),
+                Ok(step) => {
+                    self.say(&format!("taken {step}"));
+                }
                 Err(disagreement) => {
                     self.disagreement = Some(disagreement);
                     break;
@@ -204,9 +214,14 @@ impl<'a> Watch<'a> {
         if !self.told_to_drain && self.ledger.end().is_none() && self.supervisor.drain_asked()?.is_some() {
             self.shots.keep_all();
             // Told again in the next turn, if it could not be told now.
-            self.told_to_drain = self.control.write_all(b"drain\n").is_ok();
+            self.told_to_drain = self.say("drain");
         }
         Ok(())
+    }
+
+    /// Says a word to the worker; whether it could be said. A command does not listen.
+    fn say(&mut self, word: &str) -> bool {
+        self.control.as_mut().is_some_and(|control| control.write_all(format!("{word}\n").as_bytes()).is_ok())
     }
 
     fn consider_cancel(&mut self, running: &Running) -> Result<(), RuntimeError> {

@@ -9,6 +9,7 @@ use std::process::Command;
 use xt_core::digest::Digest;
 use xt_core::manifest::run::{Library, Stack};
 
+use crate::digests::Digests;
 use crate::elf;
 use crate::error::{RuntimeError, file};
 use crate::pinned::{self, Pinned};
@@ -47,9 +48,18 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
 impl Worker {
     /// The worker at `program` with its libraries, as its own loader finds them under `library_path`.
     pub fn inspect(program: &Path, library_path: Option<&str>) -> Result<Self, RuntimeError> {
+        Self::hashed(program, Self::libraries(program, library_path)?)
+    }
+
+    /// The libraries of the program at `program` and its loader, sorted by path; none for a static program.
+    pub(crate) fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, RuntimeError> {
+        Self::libraries(program, None)
+    }
+
+    fn libraries(program: &Path, library_path: Option<&str>) -> Result<Vec<PathBuf>, RuntimeError> {
         let unusable = |why: String| RuntimeError::Worker { path: program.into(), why };
         let Some(loader) = elf::loader(program).map_err(|error| unusable(error.to_string()))? else {
-            return Self::hashed(program, Vec::new());
+            return Ok(Vec::new());
         };
         let mut command = Command::new(&loader);
         command.arg("--list").arg(program).env_clear();
@@ -64,14 +74,25 @@ impl Worker {
         libraries.push(loader);
         libraries.sort();
         libraries.dedup();
-        Self::hashed(program, libraries)
+        Ok(libraries)
+    }
+
+    /// The worker at `program` with these libraries; what `digests` knows is not hashed again.
+    pub(crate) fn known(program: &Path, libraries: Vec<PathBuf>, digests: &mut Digests) -> Result<Self, RuntimeError> {
+        let files = libraries.iter().map(PathBuf::as_path).chain([program]);
+        let pinned = files.map(|path| Pinned::known(path, digests)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::of(program, libraries, pinned))
     }
 
     fn hashed(program: &Path, libraries: Vec<PathBuf>) -> Result<Self, RuntimeError> {
         let files = libraries.iter().map(PathBuf::as_path).chain([program]);
         let pinned = files.map(Pinned::hash).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::of(program, libraries, pinned))
+    }
+
+    fn of(program: &Path, libraries: Vec<PathBuf>, pinned: Vec<Pinned>) -> Self {
         let digests = pinned.iter().map(|file| (file.path().to_path_buf(), file.digest)).collect();
-        Ok(Self { program: program.into(), libraries, digests, pinned })
+        Self { program: program.into(), libraries, digests, pinned }
     }
 
     /// A file that is no longer the one that was hashed. Asked once the files are mounted, when no path counts any more.
@@ -107,6 +128,13 @@ impl Worker {
             system: format!("{OS} {ARCH}"),
         }
     }
+}
+
+/// `stack` as it would be on this machine, with the same files.
+pub fn here(stack: &Stack) -> Stack {
+    let (processor, features) = processor();
+    let processor_features = Digest::of(features.as_bytes());
+    Stack { processor, processor_features, system: format!("{OS} {ARCH}"), ..stack.clone() }
 }
 
 /// The paths in what `ld.so --list` prints: `name => path (address)` or `path (address)`. The virtual library of the

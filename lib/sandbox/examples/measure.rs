@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_sandbox::{Limits, Policy, start};
+use xt_sandbox::{Brought, Limits, Policy, start};
 
 const BUBBLEWRAP: [&str; 17] = [
     "--unshare-all",
@@ -75,6 +75,7 @@ fn custody(folder: &Path, profile: Profile) {
         outputs: folder.join("out"),
         environment: BTreeMap::new(),
         descriptors: Vec::new(),
+        brought: Brought::default(),
         limits: Limits::of(1, 1 << 30, 1 << 24),
     };
     let ending = start(policy).unwrap_or_else(|error| panic!("{error}")).finish().unwrap();

@@ -41,6 +41,7 @@ pub(crate) struct Admitted {
 pub(crate) fn admit(policy: &Policy) -> Result<Vec<Admitted>, SandboxError> {
     let mut admission = Admission { policy, places: BTreeMap::new(), seen: BTreeSet::new() };
     admission.places.insert(policy.program_inside(), (policy.program.clone(), true));
+    admission.admit_target();
     for library in &policy.libraries {
         admission.places.insert(inside(policy, library), (library.clone(), loads(library)));
     }
@@ -58,6 +59,15 @@ struct Admission<'a> {
 }
 
 impl Admission<'_> {
+    /// A program in a root may be a symbolic link out of it, which needs its target.
+    fn admit_target(&mut self) {
+        let at = self.policy.program_inside();
+        let target = self.policy.program.canonicalize().ok().filter(|_| self.policy.root_of(&at).is_some());
+        if let Some(target) = target.filter(|target| *target != at) {
+            self.places.insert(target.clone(), (target, true));
+        }
+    }
+
     /// Admits what the file at `start` needs, and what that needs. A library that is nowhere is an error if it is
     /// `needed`.
     fn follow(&mut self, start: &Path, needed: bool) -> Result<(), SandboxError> {
@@ -87,7 +97,7 @@ impl Admission<'_> {
         if let Some((_, (source, _))) = self.places.iter().find(|(at, _)| same(at)) {
             return Some(source.clone());
         }
-        let found = SYSTEM.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())?;
+        let found = system_library(name)?;
         self.places.insert(found.clone(), (found.clone(), loads(&found)));
         Some(found)
     }
@@ -108,6 +118,11 @@ impl Admission<'_> {
         let stage = format!("{doing} {}", path.display());
         SandboxError::NotStarted { program: self.policy.program.clone(), stage, errno: errno(error) }
     }
+}
+
+/// Where the system's loader finds the library `name` when it has no cache.
+pub fn system_library(name: &str) -> Option<PathBuf> {
+    SYSTEM.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
 
 /// Where the trainer sees a library.

@@ -12,7 +12,7 @@ use crate::canary::fresh_folder;
 use crate::error::{SandboxError, doing, errno};
 use crate::evidence::judge;
 use crate::parent::stand;
-use crate::policy::{Limits, Policy};
+use crate::policy::{Brought, Limits, Policy};
 
 /// What this host enforces of `profile`: the record that a run would get, without any program or input. Nothing is
 /// started. `floor` says which controls count for `overall`.
@@ -29,6 +29,7 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
         outputs: scratch.0.join("out"),
         environment: BTreeMap::new(),
         descriptors: Vec::new(),
+        brought: Brought::default(),
         limits: Limits::of(1, 1 << 30, 1 << 24),
     };
     let standing = stand(&policy, &[], profile == Profile::Full)?;

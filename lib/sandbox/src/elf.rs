@@ -17,11 +17,11 @@ const LONGEST: u64 = 1 << 20;
 
 /// What a file asks the loader for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub struct Needs {
     /// The loader it names, if it is a dynamic program.
-    pub(crate) loader: Option<String>,
+    pub loader: Option<String>,
     /// Names of the libraries it needs, in order.
-    pub(crate) libraries: Vec<String>,
+    pub libraries: Vec<String>,
 }
 
 struct Segment {
@@ -32,7 +32,7 @@ struct Segment {
 }
 
 /// What the file at `path` asks for; nothing if it is no such ELF file.
-pub(crate) fn needs(path: &Path) -> io::Result<Needs> {
+pub fn needs(path: &Path) -> io::Result<Needs> {
     let file = File::open(path)?;
     let mut head = [0; 64];
     if file.read_exact_at(&mut head, 0).is_err() || head[..6] != *b"\x7fELF\x02\x01" {

@@ -117,6 +117,11 @@ fn mounts(policy: &Policy, admitted: &[Admitted]) -> Vec<Mount> {
         flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
     };
     let mut mounts: Vec<Mount> = admitted.iter().map(file).collect();
+    mounts.extend(policy.brought.roots.iter().map(|root| Mount {
+        at: root.path.to_string_lossy().into_owned(),
+        digest: Some(root.digest),
+        flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
+    }));
     if policy.own_root() {
         mounts.extend(folders().into_iter().map(|(at, attributes)| Mount {
             at: at.into(),

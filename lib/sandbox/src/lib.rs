@@ -28,12 +28,14 @@ mod rules;
 mod sys;
 mod wire;
 
+pub use admit::system_library;
 pub use collect::{Collected, Outputs, Taken};
 pub use doctor::doctor;
+pub use elf::{Needs, needs};
 pub use ending::Ending;
 pub use error::SandboxError;
 pub use group::Counters;
 pub use mapped::Mapped;
 pub use parent::{Running, start, start_after};
-pub use policy::{INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy};
+pub use policy::{Brought, INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy, Root};
 pub use sys::{inherited, stream_was_closed};

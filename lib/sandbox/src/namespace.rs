@@ -105,7 +105,10 @@ impl Tree<'_> {
         }
         let without_proc = self.process_folder()?;
         self.bind(&self.policy.inputs, Path::new(INPUTS), true, DATA)?;
-        for file in self.admitted {
+        for root in &self.policy.brought.roots {
+            self.bind_root(&root.path)?;
+        }
+        for file in self.admitted.iter().filter(|file| self.policy.root_of(&file.at).is_none()) {
             self.bind_file(&file.source, &file.at, CODE)?;
         }
         for device in DEVICES {
@@ -127,6 +130,17 @@ impl Tree<'_> {
         let made = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::File::create(&place));
         made.map_err(|error| (format!("making {}", inside.display()), errno(&error)))?;
         self.bind(source, inside, false, attributes)
+    }
+
+    /// A file or folder of the host at its own place.
+    fn bind_root(&self, path: &Path) -> Result<(), Failed> {
+        let failed = |error: &std::io::Error| (format!("opening {}", path.display()), errno(error));
+        let source = path.canonicalize().map_err(|error| failed(&error))?;
+        if !source.is_dir() {
+            return self.bind_file(&source, path, CODE);
+        }
+        fs::create_dir_all(self.place(path)).map_err(|error| failed(&error))?;
+        self.bind(&source, path, true, CODE)
     }
 
     fn bind(&self, source: &Path, inside: &Path, recursive: bool, attributes: u64) -> Result<(), Failed> {

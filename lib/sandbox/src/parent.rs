@@ -23,7 +23,7 @@ use crate::guard::guard;
 use crate::identity::Way;
 use crate::limits::{Bounds, threads_of};
 use crate::mapped::{Mapped, mapped};
-use crate::policy::Policy;
+use crate::policy::{Policy, Root};
 use crate::probe::{self, Scene};
 use crate::sys::{self, Fork};
 use crate::wire::{Message, receive, send, wire};
@@ -60,6 +60,9 @@ pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result
     if let Some((stage, errno)) = standing.evidence.failed.take() {
         return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
     }
+    if brings_a_shell(&policy, &admitted) {
+        standing.evidence.inside.remove("run_a_shell");
+    }
     let custody = judge(&policy, &admitted, &standing.evidence);
     let missing = crate::evidence::missing(&custody);
     if !missing.is_empty() {
@@ -69,13 +72,20 @@ pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result
     standing.go(&policy, custody)
 }
 
+/// Whether the plan itself admits the program that a probe tries to run: that it can be run shows nothing then.
+fn brings_a_shell(policy: &Policy, admitted: &[Admitted]) -> bool {
+    let Ok(shell) = Path::new("/bin/sh").canonicalize() else { return false };
+    let in_root = |root: &Root| root.execute && root.path.canonicalize().is_ok_and(|path| shell.starts_with(path));
+    admitted.iter().any(|file| file.runs && file.source == shell) || policy.brought.roots.iter().any(in_root)
+}
+
 /// Tells the trainer where its folders are.
 fn add_places(policy: &mut Policy) {
     let place = |path: &Path| path.to_string_lossy().into_owned();
     let (inputs, outputs) = (place(policy.inputs_inside()), place(policy.outputs_inside()));
     policy.environment.insert("XT_INPUTS".into(), inputs);
     policy.environment.insert("XT_OUTPUTS".into(), outputs);
-    if policy.own_root() {
+    if policy.own_root() || policy.brought.program_at.is_some() {
         return;
     }
     let folders: std::collections::BTreeSet<String> =

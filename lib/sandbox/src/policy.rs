@@ -47,8 +47,31 @@ pub struct Policy {
     /// Descriptors to hand over, each with its number in the trainer (3 and above). Every other one is closed; 0 is
     /// `/dev/null`, 1 and 2 are pipes.
     pub descriptors: Vec<(OwnedFd, RawFd)>,
+    /// What a program brought as it is needs beside its libraries.
+    pub brought: Brought,
     /// Limits.
     pub limits: Limits,
+}
+
+/// What a program brought as it is needs beside its libraries.
+#[derive(Clone, Debug, Default)]
+pub struct Brought {
+    /// Where the program appears in the full profile; `/xt/bin/` and its file name when absent. Programs that look for
+    /// their files beside themselves must keep their place.
+    pub program_at: Option<PathBuf>,
+    /// Files and folders that it reads or runs, each at its own place.
+    pub roots: Vec<Root>,
+}
+
+/// A file or folder of the host that a program needs.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// Where it lies on the host, and where the program finds it.
+    pub path: PathBuf,
+    /// Digest of its content, for the record; the caller has computed it.
+    pub digest: Digest,
+    /// Whether programs in it may be started.
+    pub execute: bool,
 }
 
 /// Limits of a run.
@@ -91,11 +114,16 @@ impl Policy {
 
     /// The program as the trainer sees it.
     pub fn program_inside(&self) -> PathBuf {
-        if self.own_root() {
-            Path::new(PROGRAMS).join(self.program.file_name().unwrap_or_default())
-        } else {
-            self.program.clone()
+        match &self.brought.program_at {
+            Some(at) if self.own_root() => at.clone(),
+            None if self.own_root() => Path::new(PROGRAMS).join(self.program.file_name().unwrap_or_default()),
+            _ => self.program.clone(),
         }
+    }
+
+    /// The root that holds the place `at`, if there is one.
+    pub(crate) fn root_of(&self, at: &Path) -> Option<&Root> {
+        self.brought.roots.iter().find(|root| at.starts_with(&root.path))
     }
 
     /// The input folder as the trainer sees it.

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use crate::admit::Admitted;
 use crate::namespace::{DEVICES, Failed, at};
-use crate::policy::Policy;
+use crate::policy::{Policy, Root};
 use crate::sys;
 
 /// The newest version that this crate knows rights of.
@@ -48,16 +48,28 @@ enum Grant {
     Run,
     ReadFile,
     ReadTree,
+    RunTree,
     WriteTree,
     Sink,
 }
 
 impl Grant {
+    /// What may be done with a root.
+    fn root(root: &Root) -> Self {
+        match (root.path.is_dir(), root.execute) {
+            (true, true) => Self::RunTree,
+            (true, false) => Self::ReadTree,
+            (false, true) => Self::Run,
+            (false, false) => Self::ReadFile,
+        }
+    }
+
     fn rights(self, version: ABI) -> BitFlags<AccessFs> {
         let rights = match self {
             Self::Run => AccessFs::Execute | AccessFs::ReadFile,
             Self::ReadFile => AccessFs::ReadFile.into(),
             Self::ReadTree => AccessFs::ReadFile | AccessFs::ReadDir,
+            Self::RunTree => AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute,
             Self::WriteTree => {
                 let never = AccessFs::Execute
                     | AccessFs::MakeSock
@@ -78,6 +90,7 @@ impl Grant {
 fn grants(policy: &Policy, admitted: &[Admitted], proc: bool) -> Vec<(PathBuf, Grant)> {
     let file = |file: &Admitted| (file.at.clone(), if file.runs { Grant::Run } else { Grant::ReadFile });
     let mut grants: Vec<(PathBuf, Grant)> = admitted.iter().map(file).collect();
+    grants.extend(policy.brought.roots.iter().map(|root| (root.path.clone(), Grant::root(root))));
     grants.push((policy.inputs_inside().into(), Grant::ReadTree));
     grants.push((policy.outputs_inside().into(), Grant::WriteTree));
     grants.push((DEVICES[0].into(), Grant::Sink));

@@ -9,7 +9,7 @@ use std::path::Path;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::custody::State;
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_sandbox::{Limits, Policy, Running, start};
+use xt_sandbox::{Brought, Limits, Policy, Running, start};
 
 fn policy(folder: &Path, script: &str) -> Policy {
     std::fs::create_dir_all(folder.join("in")).unwrap();
@@ -29,6 +29,7 @@ fn policy(folder: &Path, script: &str) -> Policy {
         outputs: folder.join("out"),
         environment: BTreeMap::from([("ONE".into(), "1".into())]),
         descriptors: Vec::new(),
+        brought: Brought::default(),
         limits: Limits::of(1, 1 << 30, 1 << 24),
     }
 }

@@ -47,7 +47,7 @@ pub fn evaluate<W: Write>(
     let Some(evaluating) = &plan.evaluation else {
         return Err(TrainError::Model("the plan trains and measures nothing".into()));
     };
-    let candidate = &plan.candidate;
+    let candidate = plan.native().ok_or(TrainError::Command)?;
     let pins = regime::pin(&candidate.execution)?;
     let pieces = pieces(plan, evaluating, folders.inputs)?;
     let sizes = Sizes::of(&candidate.model)?;
@@ -76,14 +76,14 @@ struct Piece<'a> {
 
 /// Every window of every file, in order.
 fn pieces<'a>(plan: &'a Plan, evaluating: &Evaluating, folder: &Path) -> Result<Vec<Piece<'a>>, TrainError> {
-    let Candidate { tokenizer, model, .. } = &plan.candidate;
+    let (Candidate { tokenizer, model, .. }, dataset) = plan.training().ok_or(TrainError::Command)?;
     let file = tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()?;
     let text = Text::load(tokenizer, file.as_deref())?;
     let context = usize::try_from(model.context()).unwrap_or(usize::MAX);
     let mut pieces = Vec::new();
-    for (member, part) in evaluate::members(&evaluating.spec, &plan.dataset).into_iter().zip(&evaluating.parts) {
+    for (member, part) in evaluate::members(&evaluating.spec, dataset).into_iter().zip(&evaluating.parts) {
         // Each file by itself, so that what one slice gives does not hang on the file before it.
-        let mut corpus = Corpus::new(&text, plan.dataset.format, None, model.vocabulary())?;
+        let mut corpus = Corpus::new(&text, dataset.format, None, model.vocabulary())?;
         let tokens = corpus.add(member.path.as_str(), &inputs::read(folder, member.digest)?)?;
         if tokens.len() as u64 != part.tokens {
             let (expected, found) = (part.tokens, tokens.len() as u64);
@@ -174,7 +174,7 @@ fn likeliest(logits: &[f32]) -> usize {
 
 /// Works the metrics out of the windows and writes both; gives the paths written.
 fn write(plan: &Plan, evaluating: &Evaluating, windows: &[Window], outputs: &Path) -> Result<Vec<String>, TrainError> {
-    let members = evaluate::members(&evaluating.spec, &plan.dataset).into_iter();
+    let members = plan.dataset.iter().flat_map(|dataset| evaluate::members(&evaluating.spec, dataset));
     let slices: BTreeMap<&RelativePath, Option<String>> =
         members.map(|member| (&member.path, evaluate::slice_of(&evaluating.spec, member))).collect();
     let slice_of = |window: &Window| slices.get(&window.path).cloned().flatten();

@@ -17,6 +17,9 @@ pub enum TrainError {
     /// A tokenizer or a text is not usable.
     #[error(transparent)]
     Text(#[from] TextError),
+    /// The plan is one for another program.
+    #[error("the plan is one of a command, which this trainer is not")]
+    Command,
     /// The plan contradicts itself.
     #[error("the plan contradicts itself:\n{0}")]
     Plan(Faults),
@@ -98,7 +101,7 @@ impl Failure for TrainError {
     fn exit(&self) -> Exit {
         match self {
             Self::Text(fault) => fault.exit(),
-            Self::Plan(_) | Self::Snapshot(_) => Exit::Refused,
+            Self::Plan(_) | Self::Snapshot(_) | Self::Command => Exit::Refused,
             Self::Output { .. } | Self::Telemetry(_) => Exit::System,
             _ => Exit::Workload,
         }
@@ -109,6 +112,7 @@ impl Failure for TrainError {
             Self::Torch(_) => "train.library",
             Self::Text(fault) => fault.word(),
             Self::Plan(_) => "train.plan",
+            Self::Command => "train.command",
             Self::Pins(_) => "train.pins",
             Self::InputUnreadable { .. } => "train.input-unreadable",
             Self::InputWrong { .. } => "train.input-wrong",

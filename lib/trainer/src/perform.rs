@@ -90,12 +90,13 @@ fn train<W: Write>(
         return Err(TrainError::Pins(differences));
     }
     check_plan(&plan).map_err(TrainError::Plan)?;
-    let pins = regime::pin(&plan.candidate.execution)?;
+    let candidate = plan.native().ok_or(TrainError::Command)?.clone();
+    let pins = regime::pin(&candidate.execution)?;
     let (data, tokenizer) = TextData::read(&plan, folders.inputs)?;
     let samples_per_epoch = data.samples();
     let chain = span.from.map_or_else(|| plan.id(), |snapshot| snapshot.chain);
     let mut trace = TraceWriter::create(folders.outputs, chain)?;
-    let (candidate, last) = (plan.candidate.clone(), span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps));
+    let last = span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps);
     let whole = last == plan.work.steps;
     let mut trainer = Trainer::new(plan, data)?;
     if let Some(snapshot) = span.from {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tch::{Reduction, Tensor};
 use xt_core::digest::Digest;
-use xt_core::manifest::candidate::{Clipping, NonFinite};
+use xt_core::manifest::candidate::{Candidate, Clipping, NonFinite};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{Stage, StageName, Step};
@@ -28,6 +28,7 @@ use crate::state::State;
 #[derive(Debug)]
 pub struct Trainer {
     plan: Plan,
+    candidate: Candidate,
     data: TextData,
     model: Gpt,
     dropout: f64,
@@ -40,18 +41,18 @@ pub struct Trainer {
 impl Trainer {
     /// The run of `plan` before its first step.
     pub fn new(plan: Plan, data: TextData) -> Result<Self, TrainError> {
-        let candidate = &plan.candidate;
+        let candidate = plan.native().ok_or(TrainError::Command)?.clone();
         let shape = Shape::new(data.samples(), candidate.batching, candidate.data.order, &candidate.length);
         let shape = shape.map_err(|error| TrainError::Model(error.to_string()))?;
         if shape.steps != plan.work.steps {
             return Err(TrainError::Work { what: "steps", expected: plan.work.steps, found: shape.steps });
         }
-        let mut state = State::first(candidate, plan.seed)?;
+        let mut state = State::first(&candidate, plan.seed)?;
         let gradients = state.parameters.with_gradients()?;
         let sizes = Sizes::of(&candidate.model)?;
         let model = Gpt::new(sizes, &state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
-        Ok(Self { data, model, dropout: sizes.dropout, gradients, walk, state, plan })
+        Ok(Self { data, model, dropout: sizes.dropout, gradients, walk, state, candidate, plan })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
@@ -64,7 +65,7 @@ impl Trainer {
     pub fn copy_into(&mut self, frame: &mut Frame) {
         // Plan and data are inputs; the model looks at the parameters; gradients are made anew in each step; the walk keeps
         // an order that it can work out again.
-        let Self { plan: _, data: _, model: _, dropout: _, gradients: _, walk, state } = self;
+        let Self { plan: _, candidate: _, data: _, model: _, dropout: _, gradients: _, walk, state } = self;
         frame.copy(&state.memory(), state.generator(walk), state.cursor(walk));
     }
 
@@ -79,7 +80,7 @@ impl Trainer {
         let norm = optim::norm(self.gradients.values());
         self.state.steps += 1;
         let rate = self.rate();
-        let skipped = self.plan.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite();
+        let skipped = self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite();
         if !skipped {
             self.update(rate, norm);
             self.look_at_update(&mut seen.optimizer);
@@ -115,13 +116,13 @@ impl Trainer {
     }
 
     fn rate(&self) -> f64 {
-        let candidate = &self.plan.candidate;
+        let candidate = &self.candidate;
         let peak = candidate.optimizer.learning_rate().get();
         learning_rate(&candidate.schedule, peak, self.state.steps, self.plan.work.steps)
     }
 
     fn update(&mut self, rate: f64, norm: f64) {
-        let factor = match &self.plan.candidate.clipping {
+        let factor = match &self.candidate.clipping {
             Clipping::None {} => 1.0,
             Clipping::Norm { maximum } => optim::clipping_factor(norm, maximum.get()),
         };

@@ -143,12 +143,12 @@ fn dump(plan: &Plan, trainer: &Trainer, walk: &mut Walk, context: usize) -> Dump
 
 /// The second moments of Adam that a clipped gradient makes non-finite.
 fn moments(plan: &Plan, parameters: &BTreeMap<String, Tensor>) -> Vec<String> {
-    if !matches!(plan.candidate.optimizer, Optimizer::AdamW { .. }) {
+    if !matches!(plan.native().unwrap().optimizer, Optimizer::AdamW { .. }) {
         return Vec::new();
     }
     let squares = |tensor: &Tensor| f64::try_from(tensor.grad().to_kind(Kind::Double).square().sum(Kind::Double));
     let norm = parameters.values().map(|tensor| squares(tensor).unwrap()).sum::<f64>().sqrt();
-    let factor = match &plan.candidate.clipping {
+    let factor = match &plan.native().unwrap().clipping {
         Clipping::None {} => 1.0,
         Clipping::Norm { maximum } => (maximum.get() / (norm + 1e-6)).min(1.0),
     };
@@ -163,7 +163,12 @@ fn until_non_finite(plan: &Plan) -> (Step, Dump) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(Digest::of(TEXT.as_bytes()).hex()), TEXT).unwrap();
     let (data, _) = TextData::read(plan, folder.path()).unwrap();
-    let shape = Shape::new(data.samples(), plan.candidate.batching, plan.candidate.data.order, &plan.candidate.length);
+    let shape = Shape::new(
+        data.samples(),
+        plan.native().unwrap().batching,
+        plan.native().unwrap().data.order,
+        &plan.native().unwrap().length,
+    );
     let mut walk = Walk::new(shape.unwrap(), plan.seed);
     let context = data.context();
     let mut trainer = Trainer::new(plan.clone(), data).unwrap();

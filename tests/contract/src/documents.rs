@@ -4,6 +4,7 @@
 //! Numbers with a fraction have one that is not zero: a JSON Schema cannot tell `1.0` from `1`, the reader can.
 
 mod bundles;
+mod commands;
 mod states;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use xt_core::manifest::candidate::{
     Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
     Tokenizer,
 };
+use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
@@ -59,7 +61,8 @@ use crate::{comparisons, decisions};
 /// Valid documents of every kind, without `id`.
 pub fn all() -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
-    add(&mut all, &candidates());
+    let commands = commands::commands(&dataset()).into_iter().map(Hypothesis::from);
+    add(&mut all, &candidates().into_iter().map(Hypothesis::from).chain(commands).collect::<Vec<_>>());
     add(&mut all, &[dataset()]);
     add(&mut all, &intents());
     add(&mut all, &plans());
@@ -103,7 +106,7 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         M::decode(value).map(|_| ())
     }
     match tag {
-        "xt.candidate/1" => decode::<Candidate>(value),
+        "xt.candidate/1" => decode::<Hypothesis>(value),
         "xt.dataset/1" => decode::<Dataset>(value),
         "xt.intent/1" => decode::<Intent>(value),
         "xt.plan/1" => decode::<Plan>(value),
@@ -261,7 +264,7 @@ fn plans() -> Vec<Plan> {
     let plan = |candidate: Candidate| {
         compile(candidate, dataset(), Intent::default_for(1), 7, tokens).unwrap_or_else(|faults| panic!("{faults}"))
     };
-    candidates().into_iter().map(plan).chain([measuring()]).collect()
+    candidates().into_iter().map(plan).chain([measuring()]).chain(commands::plans(&dataset())).collect()
 }
 
 fn stack(reported: bool) -> Stack {
@@ -291,10 +294,10 @@ fn run(plan: &Plan) -> Run {
         fingerprint: plan.fingerprint,
         mode: Mode::Mainline,
         regime: Regime::Exact,
-        precision: Precision::Float32,
+        precision: plan.candidate.precision(),
         generator: String::from("philox4x32-10"),
         seed: plan.seed,
-        dataset: plan.dataset.id(),
+        dataset: plan.dataset_id(),
         inputs: vec![Input { digest: digest("input"), bytes: 5, role: Role::Data }],
         stack: Some(stack(true)),
         environment: plan.environment.clone(),
@@ -322,6 +325,7 @@ fn run(plan: &Plan) -> Run {
             out_of_memory_kills: Some(0),
             process_limit_hits: Some(0),
             denied_calls: Some(1),
+            digests_cached: plan.command().map(|_| 3),
         },
     }
 }
@@ -346,12 +350,14 @@ fn runs() -> Vec<Run> {
         out_of_memory_kills: None,
         process_limit_hits: None,
         denied_calls: None,
+        digests_cached: None,
     };
     let mut silent = run(&plan);
     silent.stack = Some(stack(false));
     let mut drained = run(&plan);
     drained.status = Status::Drained;
-    vec![run(&plan), killed, silent, drained]
+    let commanded = plans().pop().map(|plan| run(&plan));
+    [run(&plan), killed, silent, drained].into_iter().chain(commanded).collect()
 }
 
 fn custodies() -> Vec<Custody> {

@@ -56,8 +56,8 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
     let subject = Subject {
         bundle: Digest::of(b"bundle"),
         run: Digest::of(b"run"),
-        candidate: fingerprint::candidate(&trained.candidate),
-        name: trained.candidate.name.clone(),
+        candidate: fingerprint::candidate(trained.native().unwrap()),
+        name: trained.native().unwrap().name.clone(),
         seed: trained.seed,
         weights: Digest::of(weights),
     };
@@ -71,7 +71,7 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
         parts: HELD_OUT.map(part).into(),
         overlap: comparison.overlap(),
     };
-    compile(spec, trained.candidate.clone(), dataset(), trained.intent.clone(), found).unwrap()
+    compile(spec, trained.native().unwrap().clone(), dataset(), trained.intent.clone(), found).unwrap()
 }
 
 fn weights(trained: &Plan) -> Vec<u8> {

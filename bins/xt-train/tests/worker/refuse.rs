@@ -52,7 +52,7 @@ fn other_threads_than_the_plan_demands_are_refused_before_any_step() {
 #[test]
 fn pins_that_the_libraries_report_otherwise_are_refused_with_every_difference() {
     let plan = plan(&[], 1);
-    let wrong = plan.candidate.clone();
+    let wrong = plan.native().unwrap().clone();
     let job = Job::Sample {
         model: wrong.model,
         weights: Digest::of(b"none"),

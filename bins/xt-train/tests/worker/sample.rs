@@ -11,11 +11,12 @@ fn sample(weights: &[u8], prompt: &str, temperature: f64, seed: u64) -> Left {
     let plan = plan(&[], 1);
     let desk = Desk::new(&plan);
     desk.give(weights);
+    let candidate = plan.native().unwrap().clone();
     let job = Job::Sample {
-        model: plan.candidate.model,
+        model: candidate.model,
         weights: Digest::of(weights),
-        tokenizer: plan.candidate.tokenizer,
-        execution: plan.candidate.execution,
+        tokenizer: candidate.tokenizer,
+        execution: candidate.execution,
         prompt: prompt.into(),
         tokens: 40,
         temperature: Finite::new(temperature).unwrap(),

@@ -19,8 +19,8 @@ crate::record! {
         plan: Digest,
         /// Id of the run record.
         run: Digest,
-        /// Id of the dataset.
-        dataset: Digest,
+        /// Id of the dataset; `null` for a command that reads none.
+        dataset: Option<Digest>,
         /// Id of the custody record.
         custody: Digest,
         /// Id of the trace's head.
@@ -71,15 +71,19 @@ crate::words! {
         Data "data",
         /// A log.
         Log "log",
+        /// A file of a command, such as a script.
+        File "file",
+        /// What a command wrote.
+        Output "output",
     }
 }
 
 crate::record! {
     /// What the bundle claims to run with.
     pub struct Compatibility {
-        /// Form of the model files, such as `huggingface/gpt2`.
+        /// Form of the model files, such as `huggingface/gpt2`; `command` for those of a command, whose form is its own.
         form: String,
-        /// Numbers of the parameters.
+        /// Numbers of the parameters; `undeclared` for a command.
         precision: String,
         /// The stack that trained it; exact replay is claimed on this one.
         stack: Stack,

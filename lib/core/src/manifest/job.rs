@@ -10,7 +10,7 @@ use crate::field::Range;
 use crate::manifest::candidate::{Execution, Model, Tokenizer};
 use crate::manifest::plan::Plan;
 use crate::manifest::snapshot::{Cadence, Snapshot};
-use crate::manifest::trace::{Cursor, Generator, Step};
+use crate::manifest::trace::{Cursor, Generator, Metric, Step};
 use crate::number::Finite;
 
 crate::choice! {
@@ -103,6 +103,11 @@ crate::choice! {
             step: u64,
             /// Files written that are not snapshots, relative to the output folder.
             outputs: Vec<String>,
+        },
+        /// A line of telemetry of a command, once the supervisor has chained it.
+        Metric "metric" {
+            /// The line of the trace.
+            line: Box<Metric>,
         },
         /// A stop condition holds the run at this step.
         Held "held" {

@@ -5,7 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
+use crate::field::Manifest;
 use crate::manifest::candidate::Candidate;
+use crate::manifest::command::{Command, Hypothesis, Program};
 use crate::manifest::dataset::Dataset;
 use crate::manifest::evaluation::Evaluating;
 use crate::manifest::intent::Intent;
@@ -17,19 +19,21 @@ crate::record! {
         /// What the run is for.
         mode: Mode,
         /// The hypothesis.
-        candidate: Candidate,
+        candidate: Hypothesis,
         /// Its versioned fingerprint: seed, names and orchestration do not enter it.
         fingerprint: Digest,
         /// Seed of the run; all randomness derives from it.
         seed: u64,
         /// What is measured, and how; `null` for training.
         evaluation: Option<Evaluating>,
-        /// The admitted data: what is learned from, or what is measured on.
-        dataset: Dataset,
+        /// The admitted data: what is learned from, or what is measured on; `null` for a command that reads none.
+        dataset: Option<Dataset>,
         /// Every file that the trainer may read, sorted by digest.
         inputs: Vec<Input>,
         /// What the run will count.
         work: Work,
+        /// The program of a command, as it was found on the host; `null` for the trainer of this toolkit, whose files stand in the run record.
+        program: Option<Program>,
         /// What it may use.
         intent: Intent,
         /// The whole environment of the trainer; nothing is inherited.
@@ -72,11 +76,13 @@ crate::words! {
         Tokenizer "tokenizer",
         /// Trained parameters, to sample from or to measure.
         Model "model",
+        /// A file of a command, such as a script.
+        File "file",
     }
 }
 
 crate::record! {
-    /// What a run will count.
+    /// What a run will count. A command counts for itself: then all is 0 but the steps that it promises.
     pub struct Work {
         /// Tokens of the split, separators included.
         tokens: u64,
@@ -84,7 +90,29 @@ crate::record! {
         samples_per_epoch: u64,
         /// Micro-batches of one epoch; for an evaluation, batches.
         micro_batches_per_epoch: u64,
-        /// Optimiser steps of the whole run; for an evaluation, batches.
+        /// Optimiser steps of the whole run; for an evaluation, batches; for a command the lines of telemetry that it promises, 0 when it promises none.
         steps: u64,
+    }
+}
+
+impl Plan {
+    /// The candidate, when this plan is for the trainer of this toolkit.
+    pub fn native(&self) -> Option<&Candidate> {
+        self.candidate.native()
+    }
+
+    /// Candidate and dataset, when this plan is for the trainer of this toolkit.
+    pub fn training(&self) -> Option<(&Candidate, &Dataset)> {
+        self.native().zip(self.dataset.as_ref())
+    }
+
+    /// The command, when this plan is for a program brought as it is.
+    pub fn command(&self) -> Option<&Command> {
+        self.candidate.command()
+    }
+
+    /// Id of the dataset.
+    pub fn dataset_id(&self) -> Option<Digest> {
+        self.dataset.as_ref().map(Manifest::id)
     }
 }

@@ -103,6 +103,8 @@ crate::words! {
         Stages "stages",
         /// Whether the update was made.
         Update "update",
+        /// A line of a command's telemetry.
+        Telemetry "telemetry",
     }
 }
 

@@ -32,14 +32,14 @@ crate::record! {
         mode: Mode,
         /// Regime of the candidate.
         regime: Regime,
-        /// Precision of the candidate.
-        precision: Precision,
-        /// Generator of all randomness.
+        /// Precision of the candidate; `null` for a command, which does not say.
+        precision: Option<Precision>,
+        /// Generator of all randomness; a command has its own.
         generator: String,
         /// Seed of the run.
         seed: u64,
-        /// Id of the dataset.
-        dataset: Digest,
+        /// Id of the dataset; `null` for a command that reads none.
+        dataset: Option<Digest>,
         /// Every file the trainer could read.
         inputs: Vec<Input>,
         /// What it ran on; `null` when the worker could not be read.
@@ -108,11 +108,11 @@ crate::record! {
 crate::record! {
     /// Identity of the execution stack (T77): exactness is claimed within one.
     pub struct Stack {
-        /// Digest of the worker program.
+        /// Digest of the worker program, or of the executable of a command.
         worker: Digest,
-        /// What the worker said about itself; `null` when it was never ready.
+        /// What the worker said about itself; `null` when it was never ready, and for a command.
         reported: Option<Reported>,
-        /// Every library the worker loads, sorted by name.
+        /// Every library the worker loads, sorted by name. The roots of a command stand in its plan and its custody record.
         libraries: Vec<Library>,
         /// Processor model.
         processor: String,
@@ -248,5 +248,7 @@ crate::record! {
         process_limit_hits: Option<u64>,
         /// System calls refused and seen by the supervisor.
         denied_calls: Option<u64>,
+        /// Files of a command whose digest was known from an earlier reading and whose times and size had not changed since, so that they were not read again.
+        digests_cached: Option<u64>,
     }
 }

@@ -1,5 +1,6 @@
 //! `xt.trace/1` and its lines: one line a step, each chained to the one before.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,7 +8,7 @@ use alloc::vec::Vec;
 use crate::canonical::{Value, parse};
 use crate::digest::Digest;
 use crate::fault::Faults;
-use crate::field::Field;
+use crate::field::{Field, Range, object};
 use crate::number::{Bits32, Finite};
 use crate::tag;
 
@@ -129,6 +130,91 @@ crate::record! {
     }
 }
 
+crate::record! {
+    /// One line of a command's telemetry, as the trace of its run has it.
+    pub struct Metric {
+        /// Number of the step, by the program's own count; each line has a larger one than the line before.
+        step: u64 [Range::from(1.0)],
+        /// What the program measured, by name: finite numbers, and `null` for what it could not measure.
+        values: BTreeMap<String, Option<Measured>>,
+        /// SHA-256 of the chain before and of this line without `chain`.
+        chain: Digest,
+    }
+}
+
+/// A number that a program measured: a whole one stays whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured(Value);
+
+impl Measured {
+    /// As a float, for people.
+    pub fn approximate(&self) -> f64 {
+        match &self.0 {
+            Value::Float(number) => number.get(),
+            Value::Integer(integer) => integer.text().parse().unwrap_or(f64::NAN),
+            _ => f64::NAN,
+        }
+    }
+}
+
+impl Field for Measured {
+    fn read(value: &Value, at: &str, faults: &mut Faults) -> Option<Self> {
+        if matches!(value, Value::Float(_) | Value::Integer(_)) {
+            return Some(Self(value.clone()));
+        }
+        crate::field::wrong_type(value, "a finite number, or null", at, faults);
+        None
+    }
+
+    fn write(&self) -> Value {
+        self.0.clone()
+    }
+
+    fn schema() -> Value {
+        object([("type", "number".into())])
+    }
+}
+
+impl Metric {
+    /// Reads a line as a program writes it: `step`, and a number or `null` for each other name.
+    pub fn told(line: &[u8]) -> Result<Self, Faults> {
+        let value = parse(line).map_err(|error| Faults::one("", "json", format!("{error}")))?;
+        let Value::Object(mut members) = value else {
+            return Err(Faults::one("", "field.type", "expected an object with the field `step`"));
+        };
+        let step = members.remove("step").map_or(Value::Null, |step| step);
+        let chain = Digest::of(b"").write();
+        let members = [("step", step), ("values", Value::Object(members)), ("chain", chain)];
+        let mut faults = Faults::new();
+        match Self::read(&object(members), "", &mut faults) {
+            Some(metric) if faults.is_empty() => Ok(metric),
+            _ => Err(faults),
+        }
+    }
+
+    /// The chain value that belongs to this line after `before`.
+    pub fn chained(&self, before: Digest) -> Digest {
+        chained(self.write(), before)
+    }
+
+    /// This line, chained to `before`.
+    #[must_use]
+    pub fn chain_to(mut self, before: Digest) -> Self {
+        self.chain = self.chained(before);
+        self
+    }
+}
+
+/// SHA-256 of the chain before and of a line without its `chain`.
+fn chained(line: Value, before: Digest) -> Digest {
+    let Value::Object(mut members) = line else { return before };
+    members.remove("chain");
+    let mut hasher = crate::digest::Hasher::new();
+    hasher.update(before.bytes());
+    hasher.update(Value::Object(members).canonical().as_bytes());
+    hasher.finish()
+}
+
 impl Generator {
     /// SHA-256 of the canonical text.
     pub fn digest(&self) -> Digest {
@@ -153,12 +239,7 @@ impl Stage {
 impl Step {
     /// The chain value that belongs to this line after `before`.
     pub fn chained(&self, before: Digest) -> Digest {
-        let Value::Object(mut members) = self.write() else { return before };
-        members.remove("chain");
-        let mut hasher = crate::digest::Hasher::new();
-        hasher.update(before.bytes());
-        hasher.update(Value::Object(members).canonical().as_bytes());
-        hasher.finish()
+        chained(self.write(), before)
     }
 
     /// This line, chained to `before`.
@@ -243,6 +324,42 @@ pub fn read_step(number: u64, before: Digest, text: &[u8]) -> Result<Step, BadLi
         return Err(BadLineProblem::Chain { expected, found: step.chain });
     }
     Ok(step)
+}
+
+/// Reads the bytes of a `steps.jsonl` of a command that belongs to `plan`, up to the first line that cannot be trusted.
+pub fn read_metrics(plan: Digest, bytes: &[u8]) -> (Vec<Metric>, Option<BadLine>) {
+    let (mut lines, mut before) = (Vec::<Metric>::new(), (0, plan));
+    for (index, text) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        match read_metric(before, text) {
+            Ok(line) => {
+                before = (line.step, line.chain);
+                lines.push(line);
+            }
+            Err(problem) => return (lines, Some(BadLine { line: index as u64 + 1, problem })),
+        }
+    }
+    (lines, None)
+}
+
+/// Reads line `number` of a command's trace, where `before` is the line before it, or else the plan's id.
+pub fn read_metric(before: (u64, Digest), text: &[u8]) -> Result<Metric, BadLineProblem> {
+    let (last, chain) = before;
+    let text = text.strip_suffix(b"\n").ok_or(BadLineProblem::Torn)?;
+    let value = parse(text).map_err(|error| BadLineProblem::NotAStep(format!("{error}")))?;
+    let mut faults = Faults::new();
+    let metric = Metric::read(&value, "", &mut faults).filter(|_| faults.is_empty());
+    let metric = metric.ok_or_else(|| BadLineProblem::NotAStep(format!("{faults}")))?;
+    if metric.write().canonical().as_bytes() != text {
+        return Err(BadLineProblem::NotCanonical);
+    }
+    if metric.step <= last {
+        return Err(BadLineProblem::Number { expected: last + 1, found: metric.step });
+    }
+    let expected = metric.chained(chain);
+    if metric.chain != expected {
+        return Err(BadLineProblem::Chain { expected, found: metric.chain });
+    }
+    Ok(metric)
 }
 
 #[cfg(test)]

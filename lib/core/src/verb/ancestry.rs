@@ -14,8 +14,8 @@ use crate::manifest::plan::Plan;
 use crate::manifest::run::{Run, Start};
 use crate::manifest::snapshot::Snapshot;
 use crate::verb::bind::Evidence;
-use crate::verb::compare;
 use crate::verb::snapshot::{check_line, check_plan};
+use crate::verb::{command, compare};
 
 /// A run that another went on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,10 @@ pub fn handovers(run: &Run, ancestors: &[Ancestor]) -> BTreeSet<u64> {
 pub fn input_names(plan: &Plan, from: Option<&Snapshot>) -> Digest {
     let state = from.into_iter().flat_map(|snapshot| [snapshot.parameters.file, snapshot.optimizer.file]);
     let all: BTreeSet<Digest> = plan.inputs.iter().map(|input| input.digest).chain(state).collect();
-    let mut names: Vec<String> = all.iter().map(|digest| digest.hex() + "\n").collect();
+    let mut names: Vec<String> = match plan.command() {
+        Some(_) => command::input_names(plan).into_iter().map(|name| name + "\n").collect(),
+        None => all.iter().map(|digest| digest.hex() + "\n").collect(),
+    };
     names.sort();
     Digest::of(names.concat().as_bytes())
 }

@@ -11,16 +11,18 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::manifest::Artifact;
 use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
-use crate::manifest::candidate::{Base, Model, NonFinite};
+use crate::manifest::candidate::{Base, Model, NonFinite, Precision};
+use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Plan, Role};
-use crate::manifest::run::{Log, Run, Stack, Status};
+use crate::manifest::run::{Library, Log, Run, Stack, Status};
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
 use crate::relpath::RelativePath;
 use crate::verb::ancestry::{self, Ancestor, input_names};
 use crate::verb::chain::{LINES, Tally};
+use crate::verb::command::PLACES;
 use crate::verb::custody::{CONTROLS, missing, overall};
 use crate::verb::{compare, compile};
 
@@ -75,11 +77,11 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
         fingerprint: plan.fingerprint,
         plan: plan.id(),
         run: run.id(),
-        dataset: plan.dataset.id(),
+        dataset: plan.dataset_id(),
         custody: custody.id(),
         trace: trace.head.id(),
-        base: match plan.candidate.base {
-            Base::Random {} => None,
+        base: match plan.native().map(|candidate| &candidate.base) {
+            Some(Base::Random {}) | None => None,
         },
         members: members(evidence, custody, trace, size, faults),
         compatibility: compatibility(plan, stack),
@@ -160,7 +162,8 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
     if plan.evaluation.is_some() {
         faults.add("plan#/evaluation", "bundle.plan", "the run measured a model and trained none");
     }
-    if run.progress.steps != plan.work.steps {
+    let free = plan.command().is_some_and(|command| command.steps.is_none());
+    if !free && run.progress.steps != plan.work.steps {
         let message = format!("the run says {}, its plan {}", run.progress.steps, plan.work.steps);
         faults.add("run#/progress/steps", "bundle.plan", message);
     }
@@ -182,33 +185,53 @@ pub(crate) fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     same("/plan", run.plan.write(), plan.id().write());
     same("/request", run.request.write(), plan.request.write());
     same("/fingerprint", run.fingerprint.write(), plan.fingerprint.write());
-    same("/regime", run.regime.write(), candidate.regime.write());
-    same("/precision", run.precision.write(), candidate.precision.write());
+    same("/regime", run.regime.write(), candidate.regime().write());
+    same("/precision", run.precision.write(), candidate.precision().write());
     same("/seed", run.seed.write(), plan.seed.write());
-    same("/dataset", run.dataset.write(), plan.dataset.id().write());
+    same("/dataset", run.dataset.write(), plan.dataset_id().write());
     same("/inputs", run.inputs.write(), plan.inputs.write());
     same("/intent", run.intent.write(), plan.intent.write());
     same("/isolation", run.isolation.write(), plan.intent.isolation.profile.write());
     same("/progress/planned", run.progress.planned.write(), plan.work.steps.write());
+    let program = plan.program.as_ref().zip(run.stack.as_ref());
+    if let Some((program, stack)) = program {
+        same("/stack/worker", stack.worker.write(), program.executable.digest.write());
+        let libraries = program.libraries.iter().map(Pin::library).collect::<Vec<_>>();
+        same("/stack/libraries", stack.libraries.write(), sorted(libraries).write());
+    }
     for (name, value) in &plan.environment {
         same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
     }
     for name in run.environment.keys().filter(|name| !plan.environment.contains_key(*name)) {
-        if !FROM_THE_SANDBOX.contains(&name.as_str()) {
+        let place = plan.command().is_some() && PLACES.contains(&name.as_str());
+        if !place && !FROM_THE_SANDBOX.contains(&name.as_str()) {
             faults.add(format!("run#/environment/{name}"), "bundle.plan", "its plan has no such variable");
         }
     }
 }
 
+/// The libraries as a stack lists them: by name and digest, each once.
+fn sorted(mut libraries: Vec<Library>) -> Vec<Library> {
+    libraries.sort_by(|a, b| (&a.name, a.digest).cmp(&(&b.name, b.digest)));
+    libraries.dedup();
+    libraries
+}
+
 /// What it ran on must be known, down to what the trainer said about itself.
 pub(crate) fn check_stack(run: &Run, plan: &Plan, faults: &mut Faults) {
+    let Some(candidate) = plan.native() else {
+        if run.stack.is_none() {
+            faults.add("run#/stack", "bundle.stack", "what it ran on is not known: the program never started");
+        }
+        return;
+    };
     let Some(reported) = run.stack.as_ref().and_then(|stack| stack.reported.as_ref()) else {
         let message = "what it ran on is not known: the trainer was never ready";
         faults.add("run#/stack", "bundle.stack", message);
         return;
     };
     let pairs = [
-        ("threads", reported.threads, plan.candidate.execution.threads),
+        ("threads", reported.threads, candidate.execution.threads),
         ("samples_per_epoch", reported.samples_per_epoch, plan.work.samples_per_epoch),
     ];
     for (field, found, planned) in pairs.into_iter().filter(|(_, found, planned)| found != planned) {
@@ -219,22 +242,28 @@ pub(crate) fn check_stack(run: &Run, plan: &Plan, faults: &mut Faults) {
 
 /// The model must be there, with all that is needed to use it.
 fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
+    let sorted = run.artifacts.windows(2).all(|pair| pair[0].path < pair[1].path);
+    if !sorted {
+        faults.add("run#/artifacts", "bundle.artifact", "the outputs are not sorted by path, each once");
+    }
+    let Some(candidate) = plan.native() else {
+        if run.artifacts.is_empty() {
+            faults.add("run#/artifacts", "bundle.artifact", "there is no output, so there is nothing to freeze");
+        }
+        return;
+    };
     let output = |name: &str| run.artifacts.iter().find(|file| file.path.as_str() == name);
     for name in [WEIGHTS, CONFIGURATION] {
         if output(name).is_none_or(|file| file.bytes == 0) {
             faults.add("run#/artifacts", "bundle.artifact", format!("there is no {name} among the outputs"));
         }
     }
-    if let Some(expected) = plan.candidate.tokenizer.digest()
+    if let Some(expected) = candidate.tokenizer.digest()
         && output(TOKENIZER).map(|file| file.digest) != Some(expected)
     {
         let found = output(TOKENIZER).map_or_else(|| "none".into(), |file| file.digest.to_string());
         let message = format!("{TOKENIZER} among the outputs must be the plan's {expected}, found {found}");
         faults.add("run#/artifacts", "bundle.tokenizer", message);
-    }
-    let sorted = run.artifacts.windows(2).all(|pair| pair[0].path < pair[1].path);
-    if !sorted {
-        faults.add("run#/artifacts", "bundle.artifact", "the outputs are not sorted by path, each once");
     }
     for file in run.artifacts.iter().filter(|file| !file.path.as_str().starts_with("model/")) {
         let message = format!("{} lies outside of model/, where all outputs that are kept lie", file.path);
@@ -272,6 +301,12 @@ pub(crate) fn check_custody(run: &Run, plan: &Plan, custody: &Custody, from: Opt
         add("/overall", format!("the required controls are {whole} as a whole, found {}", custody.overall));
     }
     check_mounts(run, input_names(plan, from), custody, &mut add);
+    for root in plan.program.iter().flat_map(|program| &program.roots) {
+        let there = custody.mounts.iter().any(|mount| mount.at == root.path && mount.digest == Some(root.digest));
+        if !there {
+            add("/mounts", format!("the root {} {} was not there", root.path, root.digest));
+        }
+    }
     let names: Vec<&String> = run.environment.keys().collect();
     if custody.environment.iter().collect::<Vec<_>>() != names {
         let message = format!("the variables {} are not those of the run", custody.environment.join(", "));
@@ -324,7 +359,8 @@ fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
     }
     // A held run says itself that it stopped at such a step.
     if run.status != Status::Held
-        && let (Some(step), NonFinite::Hold) = (trace.non_finite, plan.candidate.stops.non_finite)
+        && let (Some(step), Some(NonFinite::Hold)) =
+            (trace.non_finite, plan.native().map(|candidate| candidate.stops.non_finite))
     {
         let message = format!("step {step} holds a value that is not finite, and the candidate stops at such a step");
         faults.add(format!("{LINES}#/{step}"), "bundle.non-finite", message);
@@ -352,7 +388,6 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
         document("run", run),
         document("plan", plan),
         document("candidate", &plan.candidate),
-        document("dataset", &plan.dataset),
         document("custody", custody),
         document("trace", &trace.head),
         log("stdout", &run.logs.stdout),
@@ -365,7 +400,16 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
         files.extend(ancestor.custody.as_ref().map(|custody| document(&name("custody"), custody)));
         files.push(document(&name("snapshot"), &ancestor.snapshot));
     }
-    files.extend(run.artifacts.iter().map(output));
+    files.extend(plan.dataset.iter().map(|dataset| document("dataset", dataset)));
+    let folder = if plan.command().is_some() { OUTPUTS } else { "" };
+    files.extend(run.artifacts.iter().map(|file| output(file, folder)));
+    let scripts = plan.inputs.iter().filter(|input| input.role == Role::File);
+    files.extend(scripts.map(|input| File {
+        name: format!("files/{}", input.digest.hex()),
+        digest: input.digest,
+        bytes: input.bytes,
+        role: MemberRole::File,
+    }));
     // A tokenizer that went in is among the outputs already.
     let data = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == Role::Data);
     files.extend(data.map(|input| File {
@@ -417,19 +461,25 @@ fn log(name: &str, log: &Log) -> File {
     File { name: format!("log/{name}"), digest: log.digest, bytes: log.bytes, role: MemberRole::Log }
 }
 
-fn output(file: &Artifact) -> File {
+/// What a command wrote may have any name, so that it lies in a folder of its own.
+const OUTPUTS: &str = "outputs/";
+
+fn output(file: &Artifact, folder: &str) -> File {
     let role = match file.path.as_str() {
+        _ if folder == OUTPUTS => MemberRole::Output,
         TOKENIZER => MemberRole::Tokenizer,
         CONFIGURATION => MemberRole::Configuration,
         _ => MemberRole::Model,
     };
-    File { name: file.path.to_string(), digest: file.digest, bytes: file.bytes, role }
+    File { name: format!("{folder}{}", file.path), digest: file.digest, bytes: file.bytes, role }
 }
 
 /// What the model claims to run with.
 fn compatibility(plan: &Plan, stack: &Stack) -> Compatibility {
-    let form = match plan.candidate.model {
-        Model::Gpt { .. } => "huggingface/gpt2",
+    let form = match plan.native().map(|candidate| &candidate.model) {
+        Some(Model::Gpt { .. }) => "huggingface/gpt2",
+        None => "command",
     };
-    Compatibility { form: form.into(), precision: plan.candidate.precision.word().into(), stack: stack.clone() }
+    let precision = plan.candidate.precision().map_or("undeclared", Precision::word);
+    Compatibility { form: form.into(), precision: precision.into(), stack: stack.clone() }
 }

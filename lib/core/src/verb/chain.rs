@@ -9,7 +9,7 @@ use alloc::string::ToString;
 use crate::digest::{Digest, Hasher};
 use crate::fault::Faults;
 use crate::manifest::plan::Plan;
-use crate::manifest::trace::{BadLineProblem, Generator, Step, Trace, read_step};
+use crate::manifest::trace::{BadLineProblem, Generator, Step, Trace, read_metric, read_step};
 use crate::number::Finite;
 use crate::order::{Shape, Walk, samples_digest};
 use crate::random::GENERATOR;
@@ -28,6 +28,8 @@ const MOST_SAMPLES: u64 = 1 << 24;
 pub struct Chain {
     plan: Digest,
     expected: Option<Expected>,
+    /// The last step of a command's trace; `None` for a trace of the trainer of this toolkit.
+    metric: Option<u64>,
     /// `chain` of the last good line; the plan's id before the first.
     before: Digest,
     hasher: Hasher,
@@ -66,6 +68,7 @@ impl Chain {
         Self {
             plan: id,
             expected: plan.and_then(Expected::new),
+            metric: plan.and_then(Plan::command).map(|_| 0),
             before: id,
             hasher: Hasher::new(),
             bytes: 0,
@@ -94,8 +97,16 @@ impl Chain {
         if self.lost {
             return None;
         }
-        match read_step(self.lines, self.before, text) {
-            Ok(step) => self.step(step),
+        let read = match self.metric {
+            Some(last) => read_metric((last, self.before), text).map(|metric| {
+                self.before = metric.chain;
+                self.metric = Some(metric.step);
+                None
+            }),
+            None => read_step(self.lines, self.before, text).map(Some),
+        };
+        match read {
+            Ok(step) => self.step(step?),
             Err(problem) => {
                 self.lost = true;
                 self.faults.add(format!("{LINES}#/{}", self.lines), word(&problem), problem.to_string());
@@ -151,7 +162,7 @@ fn has_non_finite(step: &Step) -> bool {
 
 /// The shape of the steps of `plan`; `None` when it makes no run.
 pub fn shape(plan: &Plan) -> Option<Shape> {
-    let candidate = &plan.candidate;
+    let candidate = plan.native()?;
     let samples = plan.work.samples_per_epoch;
     Shape::new(samples, candidate.batching, candidate.data.order, &candidate.length).ok()
 }
@@ -168,7 +179,7 @@ struct Expected {
 impl Expected {
     fn new(plan: &Plan) -> Option<Self> {
         let shape = shape(plan)?;
-        let batching = plan.candidate.batching;
+        let batching = plan.native()?.batching;
         let of_step = batching.samples.min(shape.samples).saturating_mul(batching.accumulation);
         let few = shape.samples <= MOST_SAMPLES && of_step <= MOST_SAMPLES;
         Some(Self { shape, seed: plan.seed, walk: few.then(|| Walk::new(shape, plan.seed)) })

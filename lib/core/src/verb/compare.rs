@@ -8,11 +8,13 @@ use alloc::vec::Vec;
 
 use crate::canonical::Value;
 use crate::fault::Faults;
-use crate::field::{Field, child};
+use crate::field::{Field, Manifest, child};
 use crate::manifest::Artifact;
-use crate::manifest::replay::{Component, ComponentDifference, Divergence, OutputComparison, PinDifference};
-use crate::manifest::run::{Reported, Stack};
-use crate::manifest::trace::{Stage, StageName, Step};
+use crate::manifest::replay::{
+    Component, ComponentDifference, Divergence, Outcome, OutputComparison, PinDifference, Replay,
+};
+use crate::manifest::run::{Reported, Run, Stack, Status};
+use crate::manifest::trace::{Metric, Stage, StageName, Step};
 use crate::relpath::RelativePath;
 
 /// A place where two documents differ.
@@ -136,6 +138,60 @@ pub fn traces(first: &[Step], second: &[Step]) -> (u64, Option<Divergence>, Vec<
         parted.get_or_insert(divergence);
     }
     (equal, parted, counts.into_values().collect())
+}
+
+/// How many lines of a command's telemetry are equal from the first on, and where the two part; the chains are left out,
+/// since they follow from the lines.
+pub fn metrics(recorded: &[Metric], replayed: &[Metric]) -> (u64, Option<Divergence>) {
+    let same =
+        |a: &Metric, b: &Metric| (a.step, a.values.write().canonical()) == (b.step, b.values.write().canonical());
+    let equal = recorded.iter().zip(replayed).take_while(|(a, b)| same(a, b)).count();
+    let (first, second) = (recorded.get(equal), replayed.get(equal));
+    let shown = |line: Option<&Metric>| {
+        line.map_or_else(|| "none".into(), |line| format!("step {} {}", line.step, line.values.write().canonical()))
+    };
+    let divergence = first.or(second).map(|line| Divergence {
+        step: line.step,
+        component: Component::Telemetry,
+        recorded: shown(first),
+        replayed: shown(second),
+        differing: Vec::from([Component::Telemetry]),
+    });
+    (equal as u64, divergence)
+}
+
+/// The report on a command that was run again: its telemetry line by line, and its outputs by digest.
+pub fn commands(
+    (recorded, first): (&Run, &[Metric]),
+    (replayed, second): (&Run, &[Metric]),
+    allowed: Vec<PinDifference>,
+) -> Replay {
+    let (equal_steps, divergence) = metrics(first, second);
+    let done = replayed.status == Status::Succeeded;
+    let outputs = if done { outputs(&recorded.artifacts, &replayed.artifacts) } else { Vec::new() };
+    // What a run that broke off did not say any more is no difference.
+    let divergence = divergence.filter(|found| done || found.replayed != "none");
+    let parted = divergence.is_some() || outputs.iter().any(|file| !file.equal());
+    let outcome = match (parted, done) {
+        (true, _) => Outcome::Diverged,
+        (false, true) => Outcome::Equal,
+        (false, false) => Outcome::Incomplete,
+    };
+    Replay {
+        run: recorded.id(),
+        plan: recorded.plan,
+        replayed: replayed.id(),
+        allowed,
+        outcome,
+        from: 0,
+        snapshot: None,
+        steps: first.len() as u64,
+        equal_steps,
+        divergence,
+        outputs,
+        audit: None,
+        localization: None,
+    }
 }
 
 /// The values of some fields of a line, in words.
@@ -290,7 +346,8 @@ mod tests {
         claimed.push("chain");
         claimed.sort_unstable();
         assert_eq!(claimed, members.keys().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(FIELDS.map(|(component, _)| component), Component::ALL);
+        let named = FIELDS.iter().map(|(component, _)| *component).chain([Component::Telemetry]);
+        assert_eq!(named.collect::<Vec<_>>(), Component::ALL);
     }
 
     #[test]

@@ -9,12 +9,13 @@ use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
 use crate::manifest::candidate::{Candidate, Clipping, Model, Optimizer, Tokenizer};
+use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Format, Member};
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{admit, evaluate};
+use crate::verb::{admit, command, evaluate};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +162,9 @@ pub fn compile(
         work,
         environment: environment(&candidate.execution),
         request: crate::digest::Digest::of(b""),
-        candidate,
-        dataset,
+        program: None,
+        candidate: candidate.into(),
+        dataset: Some(dataset),
         intent,
     };
     plan.request = fingerprint::request(&plan);
@@ -185,16 +187,10 @@ pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
         evaluate::check_plan(plan, evaluating, &mut faults);
         return faults.or(());
     }
-    check(&plan.candidate, &plan.dataset, &plan.intent, &mut faults);
-    let tokens = Tokens {
-        vocabulary: 0,
-        count: plan.work.tokens,
-        tokenizer_bytes: plan.inputs.iter().find(|input| input.role == Role::Tokenizer).map_or(0, |input| input.bytes),
+    let again = match &plan.candidate {
+        Hypothesis::Native(candidate) => native_again(plan, candidate)?,
+        Hypothesis::Command(command) => command::again(plan, command)?,
     };
-    if !faults.is_empty() {
-        return Err(faults);
-    }
-    let again = compile(plan.candidate.clone(), plan.dataset.clone(), plan.intent.clone(), plan.seed, tokens)?;
     same(plan, &again, &mut faults);
     faults.or(())
 }
@@ -208,12 +204,29 @@ pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
         ("/evaluation", plan.evaluation == again.evaluation),
         ("/inputs", plan.inputs == again.inputs),
         ("/work", plan.work == again.work),
+        ("/program", plan.program == again.program),
         ("/environment", plan.environment == again.environment),
         ("/request", plan.request == fingerprint::request(plan)),
     ];
     for (at, _) in pairs.iter().filter(|(_, same)| !same) {
         faults.add(*at, "plan.derived", "does not follow from candidate, dataset, intent and seed of this plan");
     }
+}
+
+/// Compiles the plan of a candidate again from what it says.
+fn native_again(plan: &Plan, candidate: &Candidate) -> Result<Plan, Faults> {
+    let Some(dataset) = &plan.dataset else {
+        return Err(Faults::one("/dataset", "data.other", "the trainer of this toolkit needs a dataset"));
+    };
+    let mut faults = Faults::new();
+    check(candidate, dataset, &plan.intent, &mut faults);
+    faults.or(())?;
+    let tokens = Tokens {
+        vocabulary: 0,
+        count: plan.work.tokens,
+        tokenizer_bytes: plan.inputs.iter().find(|input| input.role == Role::Tokenizer).map_or(0, |input| input.bytes),
+    };
+    compile(candidate.clone(), dataset.clone(), plan.intent.clone(), plan.seed, tokens)
 }
 
 #[cfg(test)]

@@ -101,8 +101,9 @@ pub fn compile(
         work,
         environment: environment(&candidate.execution),
         request: Digest::of(b""),
-        candidate,
-        dataset,
+        program: None,
+        candidate: candidate.into(),
+        dataset: Some(dataset),
         intent,
     };
     plan.request = fingerprint::request(&plan);
@@ -157,8 +158,12 @@ fn inputs(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Found) 
 /// Notes what does not agree inside a plan that measures: everything derived is derived again.
 pub fn check_plan(plan: &Plan, evaluating: &Evaluating, faults: &mut Faults) {
     let spec = &evaluating.spec;
+    let Some((candidate, dataset)) = plan.training() else {
+        let message = "only models of the trainer of this toolkit are measured, on a dataset";
+        return faults.add("/candidate", "evaluation.subject", message);
+    };
     let mut found = Faults::new();
-    check(spec, &plan.candidate, &plan.dataset, &plan.intent, &mut found);
+    check(spec, candidate, dataset, &plan.intent, &mut found);
     if !found.is_empty() {
         faults.0.extend(found.0);
         return;
@@ -171,7 +176,7 @@ pub fn check_plan(plan: &Plan, evaluating: &Evaluating, faults: &mut Faults) {
         parts: evaluating.parts.clone(),
         overlap: evaluating.overlap.clone(),
     };
-    let (candidate, dataset, intent) = (plan.candidate.clone(), plan.dataset.clone(), plan.intent.clone());
+    let (candidate, dataset, intent) = (candidate.clone(), dataset.clone(), plan.intent.clone());
     match compile(spec.clone(), candidate, dataset, intent, found) {
         Ok(again) => compile::same(plan, &again, faults),
         Err(found) => faults.0.extend(found.0),
@@ -251,8 +256,8 @@ pub fn check_metrics(plan: &Plan, metrics: &Metrics) -> Result<(), Faults> {
         faults.add("/metrics", "evaluation.empty", "there is no metric");
     }
     let mut slices: BTreeSet<Option<String>> = BTreeSet::from([None]);
-    slices
-        .extend(members(&evaluating.spec, &plan.dataset).into_iter().map(|member| slice_of(&evaluating.spec, member)));
+    let all = plan.dataset.iter().flat_map(|dataset| members(&evaluating.spec, dataset));
+    slices.extend(all.map(|member| slice_of(&evaluating.spec, member)));
     let mut seen = BTreeSet::new();
     for (index, measure) in metrics.metrics.iter().enumerate() {
         let at = format!("/metrics/{index}");

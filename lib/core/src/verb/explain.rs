@@ -5,17 +5,51 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::field::Manifest;
-use crate::manifest::candidate::{Clipping, Length, Model, NonFinite, Optimizer, Schedule};
+use crate::manifest::candidate::{Candidate, Clipping, Length, Model, NonFinite, Optimizer, Schedule};
+use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::Profile;
-use crate::manifest::plan::Plan;
+use crate::manifest::plan::{Plan, Role};
 
 /// The lines of the explanation, without line ends.
 pub fn explain(plan: &Plan) -> Vec<String> {
-    let candidate = &plan.candidate;
+    let title = format!("{} with seed {} (plan {})", plan.candidate.name(), plan.seed, plan.id());
+    let mut lines = Vec::from([title]);
+    lines.extend(match &plan.candidate {
+        Hypothesis::Native(candidate) => native(plan, candidate),
+        Hypothesis::Command(command) => commanded(plan, command),
+    });
+    lines.extend(bounds(plan));
+    lines
+}
+
+/// What a command will be.
+fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
+    let Trainer::Command { executable, arguments, files, threads, .. } = &command.trainer;
+    let mut lines = Vec::from([format!("  runs       {executable} {}", arguments.join(" ").trim_end())]);
+    if let Some(program) = &plan.program {
+        let count = program.libraries.len();
+        lines.push(format!("  loads      {count} libraries beside {}", program.executable.digest));
+        lines.extend(program.roots.iter().map(|root| {
+            let (path, files, digest) = (&root.path, root.files, root.digest);
+            format!("  root       {path}: {files} files, {} MiB, {digest}", root.bytes >> 20)
+        }));
+    }
+    lines.extend(files.iter().map(|(path, digest)| format!("  file       {path} {digest}")));
+    let data = plan.inputs.iter().filter(|input| input.role == Role::Data).count();
+    lines.push(format!("  data       {data} files, {} parameters", command.parameters.0.len()));
+    lines.push(format!("  computes   with {threads} thread(s)"));
+    lines.push(match command.steps {
+        Some(steps) => format!("  telemetry  {steps} lines"),
+        None => "  telemetry  as many lines as it likes".to_string(),
+    });
+    lines
+}
+
+/// What a run of the trainer of this toolkit will do.
+fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     let work = &plan.work;
     let batching = &candidate.batching;
-    let mut lines = Vec::from([
-        format!("{} with seed {} (plan {})", candidate.name, plan.seed, plan.id()),
+    Vec::from([
         format!("  model      {}", model(&candidate.model)),
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
@@ -53,24 +87,28 @@ pub fn explain(plan: &Plan) -> Vec<String> {
                 NonFinite::Record => "is recorded, and the run goes on",
             }
         ),
-    ]);
+    ])
+}
+
+/// What it may use, and how it is confined.
+fn bounds(plan: &Plan) -> [String; 2] {
     let resources = &plan.intent.resources;
-    lines.push(format!(
+    let use_of = format!(
         "  may use    {} core(s), {} MiB of memory, {} MiB of output, {} s",
         resources.cores,
         resources.memory_bytes >> 20,
         resources.storage_bytes >> 20,
         resources.duration_seconds
-    ));
-    lines.push(format!(
+    );
+    let isolation = format!(
         "  isolation  {}",
         match plan.intent.isolation.profile {
             Profile::Full => "full: namespaces, landlock, system-call filter and limits",
             Profile::InContainer => "in-container: landlock, system-call filter and limits, no namespaces",
             Profile::None => "none: the trainer can read and send whatever you can",
         }
-    ));
-    lines
+    );
+    [use_of, isolation]
 }
 
 fn model(model: &Model) -> String {

@@ -74,7 +74,14 @@ pub fn of_step(run: &Run, plan: &Plan, steps: &[Step], step: &Step) -> Result<(I
 
 /// The contract of a step: who is named by content is named by its digest. The owners are roles, not people.
 fn contract(run: &Run, plan: &Plan, step: &Step) -> Result<Contract, Faults> {
-    let candidate = &plan.candidate;
+    let Some(candidate) = plan.native() else {
+        return Err(Faults::one(
+            "run#/plan",
+            "incident.command",
+            "only steps of the trainer of this toolkit have stages",
+        ));
+    };
+    let dataset = run.dataset.map_or_else(|| "none".to_string(), |digest| digest.to_string());
     let of = |what: &str, value: Value| name(&format!("{what}@{}", value.digest()));
     let owner = |role: &str| Owner::new(&format!("team:{role}")).ok_or_else(|| unnamed(role));
     Ok(Contract {
@@ -82,7 +89,7 @@ fn contract(run: &Run, plan: &Plan, step: &Step) -> Result<Contract, Faults> {
         run_id: name(&run.id().to_string())?,
         step_id: step.step,
         model_version: of(candidate.model.word(), candidate.model.write())?,
-        dataset_version: name(&run.dataset.to_string())?,
+        dataset_version: name(&dataset)?,
         batch_id: name(&step.samples.to_string())?,
         objective_version: of(candidate.objective.word(), candidate.objective.write())?,
         optimizer_version: of(candidate.optimizer.word(), candidate.optimizer.write())?,

@@ -26,7 +26,7 @@ pub fn story(status: &Status, plan: Option<&Plan>, run: Option<&Run>, actions: &
 fn asked(status: &Status, plan: Option<&Plan>) -> String {
     let what = plan.map_or_else(
         || format!("candidate {}", short(&status.fingerprint.to_string())),
-        |plan| format!("candidate \"{}\" ({})", plan.candidate.name, short(&status.fingerprint.to_string())),
+        |plan| format!("candidate \"{}\" ({})", plan.candidate.name(), short(&status.fingerprint.to_string())),
     );
     let steps = plan.map_or_else(String::new, |plan| format!(", {}", count(plan.work.steps, "step")));
     let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));

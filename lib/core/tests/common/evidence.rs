@@ -222,11 +222,11 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
         request: plan.request,
         fingerprint: plan.fingerprint,
         mode: Mode::Mainline,
-        regime: plan.candidate.regime,
-        precision: plan.candidate.precision,
+        regime: plan.candidate.regime(),
+        precision: plan.candidate.precision(),
         generator: "philox4x32-10".into(),
         seed: plan.seed,
-        dataset: plan.dataset.id(),
+        dataset: plan.dataset_id(),
         inputs: plan.inputs.clone(),
         stack: Some(Stack {
             worker: Digest::of(b"worker"),
@@ -273,6 +273,7 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
             out_of_memory_kills: None,
             process_limit_hits: None,
             denied_calls: None,
+            digests_cached: None,
         },
     }
 }

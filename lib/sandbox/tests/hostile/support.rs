@@ -11,7 +11,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_sandbox::{Ending, Limits, Policy, Running, start};
+use xt_sandbox::{Brought, Ending, Limits, Policy, Running, start};
 
 /// A run's surroundings, where every user can reach them.
 pub struct Place {
@@ -52,6 +52,7 @@ impl Place {
             outputs: self.at("out"),
             environment: BTreeMap::new(),
             descriptors: Vec::new(),
+            brought: Brought::default(),
             limits: Limits { processes: 400, ..Limits::of(1, 256 << 20, 16 << 20) },
         }
     }

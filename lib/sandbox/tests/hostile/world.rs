@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_sandbox::{Limits, Policy, start};
+use xt_sandbox::{Brought, Limits, Policy, start};
 
 use crate::support::open_up;
 
@@ -259,6 +259,7 @@ pub fn run_arm() {
         outputs: world.join("out"),
         environment: BTreeMap::new(),
         descriptors: Vec::new(),
+        brought: Brought::default(),
         limits: LIMITS,
     };
     let mut running = start(policy).unwrap_or_else(|error| panic!("{error}"));

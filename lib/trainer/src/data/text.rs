@@ -33,13 +33,13 @@ impl TextData {
     /// Reads the members of the plan's split from `folder`, in the order of the dataset. Also gives the tokenizer file,
     /// when there is one.
     pub fn read(plan: &Plan, folder: &Path) -> Result<(Self, Option<Vec<u8>>), TrainError> {
-        let candidate = &plan.candidate;
+        let (Some(candidate), Some(dataset)) = (plan.native(), &plan.dataset) else { return Err(TrainError::Command) };
         let tokenizer = candidate.tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()?;
         let text = Text::load(&candidate.tokenizer, tokenizer.as_deref())?;
         let vocabulary = candidate.model.vocabulary();
-        let mut corpus = Corpus::new(&text, plan.dataset.format, candidate.data.separator, vocabulary)?;
+        let mut corpus = Corpus::new(&text, dataset.format, candidate.data.separator, vocabulary)?;
         let mut tokens = Vec::new();
-        for member in members(candidate, &plan.dataset) {
+        for member in members(candidate, dataset) {
             let bytes = inputs::read(folder, member.digest)?;
             tokens.extend(corpus.add(&member.path.to_string(), &bytes)?);
         }

@@ -12,7 +12,7 @@ pub fn bundles() -> Vec<Bundle> {
         fingerprint: digest("fingerprint"),
         plan: digest("plan"),
         run: digest("run"),
-        dataset: digest("dataset"),
+        dataset: Some(digest("dataset")),
         custody: digest("custody"),
         trace: digest("trace"),
         base,
@@ -24,6 +24,7 @@ pub fn bundles() -> Vec<Bundle> {
         },
     };
     let mut silent = bundle(None);
+    silent.dataset = None;
     silent.compatibility.stack = stack(false);
     vec![bundle(Some(digest("base"))), silent]
 }
