@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, parse_one, read_documents};
-use xt_core::canonical::Value;
+use xt_cli::{
+    CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, parse_one, read_documents, read_one,
+};
+use xt_core::canonical::{self, Value};
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
-use xt_core::manifest::comparison::{Comparison, Verdict};
-use xt_core::manifest::decision::{Context, Decision, Engine, Objective, Outcome};
-use xt_core::manifest::evaluation::Evaluation;
+use xt_core::manifest::comparison::{Comparison, Resampling, Scope, Verdict};
+use xt_core::manifest::decision::{Context, Decision, Direction, Engine, Objective, Outcome};
+use xt_core::manifest::evaluation::{Evaluation, Window};
 use xt_core::manifest::event::Level;
+use xt_core::manifest::promotion::{CandidateRule, Promotion, PromotionPolicy};
 use xt_core::name::Name;
+use xt_core::number::Finite;
 use xt_core::tag;
 use xt_core::verb::assemble::{self, About, Measured};
 use xt_core::verb::settle::{AttemptState, NodeState, RunState};
-use xt_core::verb::{compare_candidates, decide};
-use xt_record::{Attempt, Decided, Judgement, Overview, Record, RecordError, RunRow};
+use xt_core::verb::{compare_candidates, decide, promote, scores};
+use xt_record::{Attempt, Decided, DecisionRow, Judgement, NodeRow, Overview, Record, RecordError, RunRow};
 use xt_store::Store;
 
 /// Decide whether evaluation results meet an objective
@@ -59,6 +63,23 @@ enum Command {
     Compare(Compare),
     /// Assemble from the record what is to be decided: one context for each candidate whose evaluations are all there
     Context(Assemble),
+    /// Choose a bundle among the accepted candidates of an experiment, by a stated policy
+    Promote(Promote),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Promote {
+    /// The experiment
+    experiment: String,
+    /// The policy: a file, a digest or - for standard input
+    #[arg(long, value_name = "POLICY")]
+    policy: OsString,
+    /// Write the choice into the record; an experiment has one
+    #[arg(long)]
+    record: bool,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -80,15 +101,93 @@ struct Assemble {
 
 #[derive(Args, Clone, Debug)]
 struct Compare {
-    /// Comparison contexts: files, digests or - [default: standard input]
+    /// Comparison contexts, or with --metric evaluations: files, digests or - [default: standard input]
     #[arg(value_name = "CONTEXT")]
     contexts: Vec<OsString>,
+    #[command(flatten)]
+    evaluations: Evaluations,
     /// What is asked of each candidate, and so what exit status 0 means: better, equivalent, or not-worse, which is either
     #[arg(long, value_name = "QUESTION", default_value = "better")]
     ask: Question,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+/// How evaluations become one context.
+#[derive(Args, Clone, Debug)]
+struct Evaluations {
+    /// Compare xt.evaluation/1 documents on this metric
+    #[arg(long, value_name = "METRIC", requires = "direction")]
+    metric: Option<String>,
+    /// Which way the metric is better: minimize or maximize
+    #[arg(long, value_name = "WAY", requires = "metric", value_parser = direction)]
+    direction: Option<Direction>,
+    /// Only over this slice of the data
+    #[arg(long, value_name = "SLICE", requires = "metric")]
+    slice: Option<String>,
+    /// The candidate that the others are compared with [default: every pair is compared]
+    #[arg(long, value_name = "CANDIDATE", requires = "metric")]
+    reference: Option<String>,
+    /// A difference that does not matter [default: none is stated, and nothing is called equivalent]
+    #[arg(long, value_name = "DIFFERENCE", requires = "metric", value_parser = finite)]
+    margin: Option<Finite>,
+    /// How often chance alone may be taken for a difference [default: 0.05]
+    #[arg(long, value_name = "SHARE", requires = "metric", value_parser = finite)]
+    level: Option<Finite>,
+    /// How likely a repeat should be to show a difference as large, when needed pairs are counted [default: 0.8]
+    #[arg(long, value_name = "SHARE", requires = "metric", value_parser = finite)]
+    power: Option<Finite>,
+    /// Let the answer hold for other examples than those measured on; needs their samples in the store
+    #[arg(long, requires = "metric")]
+    other_examples: bool,
+}
+
+impl Evaluations {
+    /// The context of some evaluations, as a document.
+    fn context(&self, metric: &str, documents: &[Document], common: &Common) -> Result<Document, Error> {
+        let evaluations = each(documents, Evaluation::decode)?;
+        let evaluations: Vec<(Evaluation, Option<Vec<Window>>)> = evaluations
+            .into_iter()
+            .map(|evaluation| {
+                let samples = samples(&evaluation, common);
+                (evaluation, samples)
+            })
+            .collect();
+        let question = scores::Question {
+            experiment: None,
+            metric: metric.into(),
+            slice: self.slice.clone(),
+            direction: self.direction.unwrap_or(Direction::Minimize),
+            reference: self.reference.as_deref().map(name).transpose()?,
+            level: self.level.map_or_else(|| finite("0.05"), Ok).map_err(CliError::Usage)?,
+            power: self.power.map_or_else(|| finite("0.8"), Ok).map_err(CliError::Usage)?,
+            margin: self.margin,
+            scope: if self.other_examples { Scope::OtherExamples } else { Scope::TheseExamples },
+            resampling: RESAMPLING,
+        };
+        let context = scores::context(&question, &evaluations)?;
+        Ok(Document { value: context.encode(), origin: "evaluations".into() })
+    }
+}
+
+/// How intervals are drawn where no context says otherwise.
+const RESAMPLING: Resampling = Resampling { seed: 0, count: 10_000 };
+
+/// The samples of an evaluation, where the store has them.
+fn samples(evaluation: &Evaluation, common: &Common) -> Option<Vec<Window>> {
+    let bytes = Store::open(&common.store).ok()?.get(evaluation.samples?).ok()?;
+    let lines = canonical::parse_all(&bytes).ok()?;
+    let mut faults = Faults::new();
+    lines.iter().map(|line| Window::read(line, "", &mut faults)).collect()
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    Direction::parse(text).ok_or_else(|| "the ways are minimize and maximize".into())
+}
+
+fn finite(text: &str) -> Result<Finite, String> {
+    text.parse().ok().and_then(Finite::new).ok_or_else(|| "expected a finite number".into())
 }
 
 /// What is asked of a candidate.
@@ -121,15 +220,17 @@ fn engine(text: &str) -> Result<Engine, String> {
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
         input: "Contexts are xt.decision-context/1 documents, several in one stream if need be; those of `compare` are \
-                xt.comparison-context/1. With --record an xt.decision/1 can stand in place of a context. xt-manifest(5) \
+                xt.comparison-context/1, or with --metric xt.evaluation/1. The policy of `promote` is an \
+                xt.promotion-policy/1. With --record an xt.decision/1 can stand in place of a context. xt-manifest(5) \
                 describes every field. A metric may say that no sample stands behind its value: it is decided on all the \
                 same, the count is in the decision, and a note says so; whoever wants more samples states it as a \
                 constraint on a metric that counts them.",
         output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided; `compare` writes \
-                 one xt.comparison/1 a line, `context` one xt.decision-context/1. When one context is refused, nothing \
+                 one xt.comparison/1 a line, `context` one xt.decision-context/1, `promote` an xt.promotion/1. When one context is refused, nothing \
                  is written. Exit status 0 means that every outcome is STOP_SUCCEEDED, 3 that at least one context \
                  cannot be decided, 1 any other outcome. Of `compare`, 0 means that every candidate is what --ask asks \
-                 for, 3 that nothing can be said of at least one, 1 anything else. With --record, STOP_SUCCEEDED \
+                 for, 3 that nothing can be said of at least one, 1 anything else. Of `promote`, 0 means that a bundle is \
+                 chosen, and 3 that none is. With --record, STOP_SUCCEEDED \
                  completes the candidate and ends its experiment as succeeded, STOP_FAILED rejects it and ends the \
                  experiment as failed, REJECT and BRANCH reject it and leave the experiment open. A cycle that is \
                  decided already keeps its decision: the same one is printed again, another one is a conflict. 75 means \
@@ -151,6 +252,14 @@ impl Tool for Arguments {
             (
                 "xt-decide context --every-seed width | xt-decide --record",
                 "The same, where a candidate was measured with several seeds and each has to meet the objective.",
+            ),
+            (
+                "xt-decide promote width --policy policy.json --record",
+                "Choose a bundle of an experiment by a stated policy, and record it.",
+            ),
+            (
+                "xt-decide compare --metric loss --direction minimize --reference base measured.jsonl",
+                "Ask whether what was measured is better than the candidate base.",
             ),
             ("xt-decide compare scores.json", "Ask whether candidates are better than the reference."),
             (
@@ -190,6 +299,7 @@ fn main() -> ExitCode {
             None => decide(&arguments),
             Some(Command::Compare(given)) => compare(given, &arguments.common),
             Some(Command::Context(given)) => context(given, &arguments.common),
+            Some(Command::Promote(given)) => promote(given, &arguments.common),
         }
     })
 }
@@ -232,6 +342,31 @@ fn context(given: &Assemble, common: &Common) -> Result<Exit, Error> {
     }
     output.finish()?;
     Ok(Exit::Yes)
+}
+
+fn promote(given: &Promote, common: &Common) -> Result<Exit, Error> {
+    let experiment = name(&given.experiment)?;
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let policy = PromotionPolicy::decode(&read_one(&Source::from(given.policy.as_os_str()), &lookup)?.value)?;
+    let ledger = if given.record { Ledger::open(common)? } else { Ledger::open_read_only(common)? };
+    let (promotion, comparison) = ledger.promotion(&experiment, &policy)?;
+    if let (Some(chosen), true) = (&promotion.chosen, given.record) {
+        for (kind, id) in [
+            ("comparisons", comparison.as_ref().map(|found| ledger.store.put_manifest(found)).transpose()?),
+            ("promotions", Some(ledger.store.put_manifest(&promotion)?)),
+        ] {
+            let Some(id) = id else { continue };
+            ledger.store.set_reference(&format!("{kind}/{}", id.hex()), id, &format!("promotion in {experiment}"))?;
+        }
+        let what = (&chosen.node, chosen.bundle);
+        let new = ledger.record.promote(&experiment, promotion.id(), what, "xt-decide", common.now()?)?;
+        note(common, if new { "xt-decide: recorded" } else { "xt-decide: recorded before" });
+    }
+    let mut output = Output::new(given.output.as_deref())?;
+    output.document(&promotion.encode())?;
+    note(common, &format!("xt-decide: {}", promotion.reason));
+    output.finish()?;
+    Ok(if promotion.chosen.is_some() { Exit::Yes } else { Exit::Undecided })
 }
 
 /// The store and the record in it.
@@ -320,6 +455,32 @@ impl Ledger {
         Ok(contexts)
     }
 
+    /// What a policy chooses, and the comparison that it rests on.
+    fn promotion(&self, experiment: &Name, policy: &PromotionPolicy) -> Result<(Promotion, Option<Comparison>), Error> {
+        let objective = self.objective(experiment)?;
+        let overview = self.record.status()?;
+        let (mut eligible, mut evaluations) = (Vec::new(), Vec::new());
+        let accepted = |node: &&NodeRow| node.experiment == *experiment && node.state == NodeState::Completed;
+        for node in overview.nodes.iter().filter(accepted) {
+            let decisions = self.record.decisions(&node.id)?;
+            let succeeded = |row: &&DecisionRow| row.outcome == Some(Outcome::StopSucceeded);
+            let Some(decision) = decisions.iter().rev().find(succeeded) else { continue };
+            let measured = self.measured(&overview, &node.id, decision.cycle)?;
+            let measured: Vec<Evaluation> = measured.into_iter().map(|measured| measured.evaluation).collect();
+            eligible.extend(promote::eligible(&node.id, decision.decision, &objective, &measured));
+            evaluations.extend(measured.into_iter().map(|evaluation| (evaluation, None)));
+        }
+        let several = eligible.len() > 1 && policy.candidate == CandidateRule::Best;
+        let comparison = several
+            .then(|| {
+                let question = promote::question(experiment, policy, &objective, RESAMPLING);
+                scores::context(&question, &evaluations).map(|context| compare_candidates::compare(&context))
+            })
+            .transpose()?;
+        let promotion = promote::promote(experiment, policy, &objective, eligible, comparison.as_ref());
+        Ok((promotion, comparison))
+    }
+
     /// Records a decision, if it was made on what the record holds. The document is in the store before the record names
     /// it.
     fn record(&self, decision: &Decision, common: &Common) -> Result<(), Error> {
@@ -363,7 +524,11 @@ fn read(names: &[OsString], common: &Common) -> Result<Vec<Document>, Error> {
 }
 
 fn compare(given: &Compare, common: &Common) -> Result<Exit, Error> {
-    let contexts = each(&read(&given.contexts, common)?, compare_candidates::context)?;
+    let mut documents = read(&given.contexts, common)?;
+    if let Some(metric) = &given.evaluations.metric {
+        documents = vec![given.evaluations.context(metric, &documents, common)?];
+    }
+    let contexts = each(&documents, compare_candidates::context)?;
     let comparisons: Vec<Comparison> = contexts.iter().map(compare_candidates::compare).collect();
     let mut output = Output::new(given.output.as_deref())?;
     for comparison in &comparisons {

@@ -296,3 +296,110 @@ fn nothing_is_assembled_from_an_experiment_without_objective_or_results() {
     let plain = world.xt("decide").args(["context", "plain"]).run().expect(10);
     assert!(plain.stderr.contains("decision.no-objective"), "{}", plain.stderr);
 }
+
+// ---- comparing what was measured, and choosing ----
+
+/// The lines with the losses of one candidate moved; an `id` would no longer fit, so it goes.
+fn moved(lines: &str, candidate: &str, shift: f64) -> String {
+    let line = |line: &str| {
+        let mut evaluation =
+            xt_core::manifest::evaluation::Evaluation::decode(&parse(line.as_bytes()).unwrap()).unwrap();
+        if evaluation.subject.name.as_str() == candidate {
+            for metric in evaluation.metrics.iter_mut().filter(|metric| metric.name == "loss") {
+                metric.value = xt_core::number::Finite::new(metric.value.get() + shift).unwrap();
+            }
+        }
+        evaluation.encode().canonical() + "\n"
+    };
+    lines.lines().map(line).collect()
+}
+
+impl World {
+    /// Trains and measures another candidate, called `wide`, and gives the evaluations of both.
+    fn second(&self, seeds: &str) -> String {
+        let first = fs::read_to_string(self.folder.at("measured.jsonl")).unwrap();
+        let candidate = fs::read_to_string(self.folder.at("candidate.json")).unwrap();
+        self.folder.write("candidate.json", candidate.replace("\"tiny\"", "\"wide\"").replace("0.01", "0.02"));
+        self.measure(seeds);
+        first + &fs::read_to_string(self.folder.at("measured.jsonl")).unwrap()
+    }
+
+    fn compare(&self, flags: &[&str], input: &str) -> Ended {
+        let asked = ["compare", "--metric", "loss", "--direction", "minimize", "--reference", "tiny"];
+        self.xt("decide").args(asked).args(flags).input(input).run()
+    }
+}
+
+#[test]
+fn evaluations_are_compared_seed_by_seed_and_example_by_example() {
+    let world = World::new(9.0, "1..6");
+    let both = world.second("1..6");
+    // The stand-in measures by the seed alone: the two do not differ at all.
+    let same = world.compare(&[], &both).expect(3);
+    assert!(same.stderr.contains("may be chance"), "{}", same.stderr);
+    assert_eq!(same.document().pointer("/pairs/0/examples/examples"), Some(&5u64.into()), "{}", same.stdout);
+    world.compare(&["--margin", "0.01", "--ask", "equivalent"], &both).expect(0);
+    let better = world.compare(&[], &moved(&both, "wide", -0.25)).expect(0);
+    assert_eq!(better.text("/pairs/0/outcome"), "BETTER");
+    world.compare(&[], &moved(&both, "wide", 0.25)).expect(1);
+    // Moved values are no averages of the samples any more, so nothing is said of other examples.
+    let other = world.compare(&["--other-examples"], &moved(&both, "wide", -0.25)).expect(3);
+    assert!(other.stderr.contains("the score of each example"), "{}", other.stderr);
+    for (flags, word) in [(["--slice", "nowhere"], "comparison.no-metric"), (["--reference", "tall"], "usage")] {
+        let refused = world.compare(&flags, &both);
+        assert!(matches!(refused.code, Some(2 | 10)), "{word}: {}", refused.stderr);
+    }
+    let twice = world.compare(&[], &(both.clone() + &both)).expect(10);
+    assert!(twice.stderr.contains("comparison.duplicate"), "{}", twice.stderr);
+}
+
+const POLICY: &str = r#"{"schema":"xt.promotion-policy/1","candidate":"best","bundle":"median","level":0.05,"power":0.8,
+    "envelope":"drafts","rollout":"one team","stop":"a complaint","rollback":"the one before","retirement":"the next"}"#;
+
+#[test]
+fn the_middle_bundle_of_the_accepted_candidate_is_chosen_once() {
+    let world = World::new(9.0, "1..3");
+    world.folder.write("policy.json", POLICY);
+    let promote = |policy: &str| world.xt("decide").args(["promote", "width", "--policy", policy, "--record"]).run();
+    let early = promote("policy.json").expect(3);
+    assert!(early.stderr.contains("no candidate was judged and accepted"), "{}", early.stderr);
+    world.decide(&[], &world.context(&["--every-seed"]).expect(0).stdout).expect(0);
+    world.folder.write("only.json", POLICY.replace("median", "only"));
+    assert!(promote("only.json").expect(3).stderr.contains("several bundles"));
+    assert_eq!(world.record().promotion(&xt_core::name::Name::new("width").unwrap()).unwrap(), None);
+    let chosen = promote("policy.json").expect(0);
+    // The bundle in the middle, by the evaluations themselves.
+    let measured = fs::read_to_string(world.folder.at("measured.jsonl")).unwrap();
+    let mut scored: Vec<(f64, String)> = measured
+        .lines()
+        .map(|line| {
+            let evaluation = parse(line.as_bytes()).unwrap();
+            let evaluation = xt_core::manifest::evaluation::Evaluation::decode(&evaluation).unwrap();
+            let loss = evaluation.metrics.iter().find(|metric| metric.name == "loss").unwrap().value.get();
+            (loss, evaluation.subject.bundle.to_string())
+        })
+        .collect();
+    scored.sort_by(|one, other| one.0.total_cmp(&other.0));
+    assert!(scored[0].0 < scored[1].0 && scored[1].0 < scored[2].0, "{scored:?}");
+    assert_eq!(chosen.text("/chosen/bundle"), scored[1].1);
+    let again = promote("policy.json").expect(0);
+    assert_eq!(again.stdout, chosen.stdout);
+    assert!(again.stderr.contains("recorded before"), "{}", again.stderr);
+    world.folder.write("other.json", POLICY.replace("drafts", "everything"));
+    let conflict = promote("other.json").expect(12);
+    assert!(conflict.stderr.contains("decision.promoted"), "{}", conflict.stderr);
+    world.sh("xt-log rebuild --check").expect(0);
+}
+
+#[test]
+fn of_two_accepted_candidates_that_do_not_differ_none_is_chosen() {
+    let world = World::new(9.0, "1..2");
+    world.second("1..2");
+    world.folder.write("policy.json", POLICY);
+    let contexts = world.context(&["--every-seed"]).expect(0).stdout;
+    assert_eq!(contexts.lines().count(), 2);
+    world.decide(&[], &contexts).expect(0);
+    let undecided = world.xt("decide").args(["promote", "width", "--policy", "policy.json"]).run().expect(3);
+    assert!(undecided.stderr.contains("better than each other by more than chance"), "{}", undecided.stderr);
+    assert_ne!(undecided.document().pointer("/comparison"), Some(&Value::Null));
+}

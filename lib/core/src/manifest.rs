@@ -14,6 +14,7 @@ pub mod incident;
 pub mod intent;
 pub mod job;
 pub mod plan;
+pub mod promotion;
 pub mod quiescence;
 pub mod reconciliation;
 pub mod refusal;
@@ -58,6 +59,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<incident::IncidentReport>(),
         entry::<intent::Intent>(),
         entry::<plan::Plan>(),
+        entry::<promotion::Promotion>(),
+        entry::<promotion::PromotionPolicy>(),
         entry::<quiescence::Quiescence>(),
         entry::<reconciliation::Reconciliation>(),
         entry::<refusal::Refusal>(),

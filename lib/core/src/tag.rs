@@ -65,4 +65,8 @@ tags! {
     COMPARISON_CONTEXT = "xt.comparison-context/1";
     /// Whether candidates differ by more than chance.
     COMPARISON = "xt.comparison/1";
+    /// By what rule a bundle of an experiment is chosen.
+    PROMOTION_POLICY = "xt.promotion-policy/1";
+    /// Which bundle was chosen, and on what.
+    PROMOTION = "xt.promotion/1";
 }

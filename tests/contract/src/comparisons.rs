@@ -7,10 +7,12 @@ use xt_core::digest::Digest;
 use xt_core::manifest::comparison::{
     Absence, Comparison, ComparisonContext, ExecutionNoise, Replicate, Resampling, Scope,
 };
-use xt_core::manifest::decision::Direction;
+use xt_core::manifest::decision::{Direction, Objective, Primary};
+use xt_core::manifest::promotion::{BundleRule, CandidateRule, Eligible, Promotion, PromotionPolicy, Scored};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::compare_candidates::compare;
+use xt_core::verb::promote::promote;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap_or_else(|| panic!("{text} is a name"))
@@ -83,6 +85,47 @@ pub fn contexts() -> Vec<ComparisonContext> {
         ..context(constant.collect())
     };
     vec![context(varied.collect()), plain, context(vec![replicate("base", 2, 0.125), broken])]
+}
+
+/// A policy.
+pub fn policies() -> Vec<PromotionPolicy> {
+    vec![PromotionPolicy {
+        candidate: CandidateRule::Best,
+        bundle: BundleRule::Median,
+        level: number(0.05),
+        power: number(0.8),
+        envelope: String::from("as a draft for people"),
+        rollout: String::from("one team first"),
+        stop: String::from("at the first complaint"),
+        rollback: String::from("the one before"),
+        retirement: String::from("with the next promotion"),
+    }]
+}
+
+/// A choice of each kind.
+pub fn promotions() -> Vec<Promotion> {
+    let objective = Objective {
+        primary: Primary { name: String::from("accuracy"), direction: Direction::Maximize },
+        target: None,
+        constraints: Vec::new(),
+    };
+    let eligible = |candidate: &str| Eligible {
+        node: name(&format!("node-{candidate}")),
+        candidate: name(candidate),
+        decision: Digest::of(candidate.as_bytes()),
+        bundles: vec![Scored {
+            bundle: Digest::of(format!("bundle of {candidate}").as_bytes()),
+            seed: 3,
+            value: number(0.625),
+            evaluation: Digest::of(format!("evaluation of {candidate}").as_bytes()),
+        }],
+    };
+    let experiment = name("experiment-1");
+    let choose = |all: &[&str], comparison: Option<&Comparison>| {
+        let all = all.iter().map(|candidate| eligible(candidate)).collect();
+        promote(&experiment, &policies()[0], &objective, all, comparison)
+    };
+    vec![choose(&["new"], None), choose(&["base", "new"], comparisons().first()), choose(&[], None)]
 }
 
 /// What comes of them.

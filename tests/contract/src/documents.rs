@@ -37,6 +37,7 @@ use xt_core::manifest::incident::{
 };
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
+use xt_core::manifest::promotion::{Promotion, PromotionPolicy};
 use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietRun, Try};
 use xt_core::manifest::reconciliation::{Found as Settled, Reason, Reconciliation};
 use xt_core::manifest::refusal::Refusal;
@@ -90,6 +91,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &evaluations());
     add(&mut all, &comparisons::contexts());
     add(&mut all, comparisons::comparisons());
+    add(&mut all, &comparisons::policies());
+    add(&mut all, &comparisons::promotions());
     all
 }
 
@@ -134,6 +137,8 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.evaluation/1" => decode::<Evaluation>(value),
         "xt.comparison-context/1" => decode::<ComparisonContext>(value),
         "xt.comparison/1" => decode::<Comparison>(value),
+        "xt.promotion-policy/1" => decode::<PromotionPolicy>(value),
+        "xt.promotion/1" => decode::<Promotion>(value),
         other => panic!("the kind {other} has no reader here; add it to `read` and its documents to `all`"),
     }
 }
