@@ -587,13 +587,14 @@ fn the_weaker_profiles_run_only_when_asked_for_by_name_and_the_record_says_so() 
 }
 
 /// Every control of the sandbox.
-const CONTROLS: [&str; 13] = [
+const CONTROLS: [&str; 14] = [
     "calls.filtered",
     "credentials.none",
     "descriptors.closed",
     "environment.built",
     "filesystem.read",
     "filesystem.write",
+    "limit.cpu",
     "limit.files",
     "limit.memory",
     "limit.processes",

@@ -80,6 +80,8 @@ fn observed(ending: &Ending) -> Observed {
         survivors_killed: ending.survivors_killed,
         out_of_memory_kills: ending.counters.out_of_memory_kills,
         process_limit_hits: ending.counters.process_limit_hits,
+        throttled_periods: ending.counters.throttled_periods,
+        throttled_nanoseconds: ending.counters.throttled_nanoseconds,
         denied_calls: ending.denied_total(),
         digests_cached: None,
     }

@@ -23,6 +23,8 @@ pub(crate) const UNOBSERVED: Observed = Observed {
     survivors_killed: None,
     out_of_memory_kills: None,
     process_limit_hits: None,
+    throttled_periods: None,
+    throttled_nanoseconds: None,
     denied_calls: None,
     digests_cached: None,
 };

@@ -29,10 +29,10 @@ const SYSTEM: [&str; 8] = [
 pub(crate) struct Admitted {
     /// Where it lies on the host, without symbolic links.
     pub(crate) source: PathBuf,
+    /// How it was named.
+    path: PathBuf,
     /// Where the trainer sees it.
     pub(crate) at: PathBuf,
-    /// SHA-256 of its bytes.
-    pub(crate) digest: Digest,
     /// Whether it may be executed: the program and the loader.
     pub(crate) runs: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) fn admit(policy: &Policy) -> Result<Vec<Admitted>, SandboxError> {
     admission.follow(&policy.program, true)?;
     // What is listed and not loaded by the program may be opened later, or never: its own needs are not fatal.
     policy.libraries.iter().try_for_each(|library| admission.follow(library, false))?;
-    admission.hash()
+    admission.sources()
 }
 
 struct Admission<'a> {
@@ -76,7 +76,7 @@ impl Admission<'_> {
             if !self.seen.insert(path.clone()) {
                 continue;
             }
-            let needs = elf::needs(&path).map_err(|error| self.unreadable("reading", &path, &error))?;
+            let needs = elf::needs(&path).map_err(|error| unreadable(self.policy, "reading", &path, &error))?;
             for name in needs.libraries {
                 match self.find(&name) {
                     Some(found) => unread.push(found),
@@ -102,22 +102,29 @@ impl Admission<'_> {
         Some(found)
     }
 
-    fn hash(self) -> Result<Vec<Admitted>, SandboxError> {
-        let digests = &self.policy.digests;
+    fn sources(self) -> Result<Vec<Admitted>, SandboxError> {
         let one = |(at, (path, runs)): (&PathBuf, &(PathBuf, bool))| {
-            let source = path.canonicalize().map_err(|error| self.unreadable("opening", path, &error))?;
-            let known = digests.get(path).or_else(|| digests.get(&source)).copied();
-            let digest = known.map_or_else(|| digest_of(&source), Ok);
-            let digest = digest.map_err(|error| self.unreadable("reading", &source, &error))?;
-            Ok(Admitted { source, at: at.clone(), digest, runs: *runs })
+            let source = path.canonicalize().map_err(|error| unreadable(self.policy, "opening", path, &error))?;
+            Ok(Admitted { source, path: path.clone(), at: at.clone(), runs: *runs })
         };
         self.places.iter().map(one).collect()
     }
+}
 
-    fn unreadable(&self, doing: &str, path: &Path, error: &std::io::Error) -> SandboxError {
-        let stage = format!("{doing} {}", path.display());
-        SandboxError::NotStarted { program: self.policy.program.clone(), stage, errno: errno(error) }
-    }
+fn unreadable(policy: &Policy, doing: &str, path: &Path, error: &std::io::Error) -> SandboxError {
+    let stage = format!("{doing} {}", path.display());
+    SandboxError::NotStarted { program: policy.program.clone(), stage, errno: errno(error) }
+}
+
+/// SHA-256 of the bytes of every admitted file, in their order: as the caller has computed it, or computed here, which
+/// takes a while and can be done while a sandbox is being built.
+pub(crate) fn digests(policy: &Policy, admitted: &[Admitted]) -> Result<Vec<Digest>, SandboxError> {
+    let one = |file: &Admitted| {
+        let known = policy.digests.get(&file.path).or_else(|| policy.digests.get(&file.source)).copied();
+        let digest = known.map_or_else(|| digest_of(&file.source), Ok);
+        digest.map_err(|error| unreadable(policy, "reading", &file.source, &error))
+    };
+    admitted.iter().map(one).collect()
 }
 
 /// Where the system's loader finds the library `name` when it has no cache.
@@ -143,7 +150,8 @@ fn loads(path: &Path) -> bool {
 fn digest_of(path: &Path) -> std::io::Result<Digest> {
     let mut file = File::open(path)?;
     let mut hasher = Hasher::new();
-    let mut buffer = vec![0; 1 << 20];
+    // Small enough to stay in the processor's cache between reading and hashing.
+    let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hasher.finish()),

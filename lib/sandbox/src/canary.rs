@@ -1,4 +1,4 @@
-//! Bait on the host: files, sockets and a process that anyone on the host can reach, and the trainer must not.
+//! Bait on the host: files and sockets that anyone on the host can reach, and the trainer must not.
 
 use std::fs;
 use std::io;
@@ -12,23 +12,74 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, pipe2, read};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use crate::error::{SandboxError, errno};
-use crate::identity::Way;
 use crate::probe::Scene;
-use crate::sys::{self, Fork};
+use crate::sys;
 
 /// Folders of all canaries start like this; the number of the process that made it follows.
 const PREFIX: &str = "xt-canary-";
 /// A number that nothing else uses: descriptors of the policy end at 99 and are moved to 100 and above.
 const INHERITED: i32 = 600;
-/// Process numbers below this could be met again inside a fresh process namespace.
-const SMALL: i32 = 64;
 
-/// A byte to be read in the neighbour's memory, which is a copy of ours.
+/// A byte to be read in the memory of a neighbour, which is a copy of ours.
 static SEEN: u8 = 1;
+
+/// A program that exits with 0: an ELF header, one segment that is the whole file, and at 120 the code (elf(5)).
+#[cfg(target_arch = "x86_64")]
+const PROGRAM: &[u8] = &program(62, [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, 0, 0, 0]);
+#[cfg(target_arch = "aarch64")]
+const PROGRAM: &[u8] = &program(183, [0, 0, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 1, 0, 0, 0xd4]);
+
+/// The program for a machine (`e_machine`), from its code: exit(0).
+const fn program(machine: u8, code: [u8; 12]) -> [u8; 132] {
+    let mut file = [0; 132];
+    // (offset, byte): magic, 64 bits, little-endian, version; executable file; machine; version; entry at 0x400078;
+    // program headers at 64; size of this header, of a program header, and how many; then the segment: loaded, readable
+    // and executable, at 0x400000, 132 bytes in file and memory, aligned to 0x1000.
+    let set: [(usize, u8); 27] = [
+        (0, 0x7f),
+        (1, b'E'),
+        (2, b'L'),
+        (3, b'F'),
+        (4, 2),
+        (5, 1),
+        (6, 1),
+        (16, 2),
+        (18, machine),
+        (20, 1),
+        (24, 0x78),
+        (26, 0x40),
+        (32, 64),
+        (52, 64),
+        (54, 56),
+        (56, 1),
+        (64, 1),
+        (68, 5),
+        (82, 0x40),
+        (90, 0x40),
+        (96, 132),
+        (104, 132),
+        (113, 0x10),
+        (120, code[0]),
+        (121, code[1]),
+        (122, code[2]),
+        (123, code[3]),
+    ];
+    let mut next = 0;
+    while next < set.len() {
+        file[set[next].0] = set[next].1;
+        next += 1;
+    }
+    let mut step = 4;
+    while step < code.len() {
+        file[120 + step] = code[step];
+        step += 1;
+    }
+    file
+}
 
 /// Bait on the host. It is gone when this is dropped.
 pub(crate) struct Canary {
@@ -37,14 +88,12 @@ pub(crate) struct Canary {
     udp: UdpSocket,
     _paths: UnixListener,
     _abstract: UnixListener,
-    neighbour: Pid,
-    _keeps_neighbour: OwnedFd,
     inherited: OwnedFd,
 }
 
 impl Canary {
     /// Lays out the bait, after removing what killed predecessors left.
-    pub(crate) fn place(way: Way) -> Result<Self, SandboxError> {
+    pub(crate) fn place() -> Result<Self, SandboxError> {
         let system = |what: &str| {
             let what = format!("laying out a canary: {what}");
             move |error: io::Error| SandboxError::System { what, errno: errno(&error) }
@@ -55,9 +104,11 @@ impl Canary {
                 fs::create_dir(folder.join(name))?;
                 fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode))?;
             }
-            for name in ["file", ".ssh/id_canary"] {
-                fs::write(folder.join(name), "canary\n")?;
-                fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o644))?;
+            let bait: [(&str, &[u8], u32); 3] =
+                [("file", b"canary\n", 0o644), (".ssh/id_canary", b"canary\n", 0o644), ("program", PROGRAM, 0o755)];
+            for (name, bytes, mode) in bait {
+                fs::write(folder.join(name), bytes)?;
+                fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode))?;
             }
             Ok(())
         };
@@ -69,19 +120,9 @@ impl Canary {
             Ok((TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?, paths, hidden))
         };
         let (tcp, udp, paths, hidden) = listen().map_err(system("sockets"))?;
-        let (neighbour, keeps) = neighbour(way).map_err(|errno| system("process")(errno.into()))?;
         let inherited =
             fcntl(&tcp, FcntlArg::F_DUPFD(INHERITED)).map_err(|errno| system("descriptor")(errno.into()))?;
-        Ok(Self {
-            folder,
-            tcp,
-            udp,
-            _paths: paths,
-            _abstract: hidden,
-            neighbour,
-            _keeps_neighbour: keeps,
-            inherited: sys::own(inherited),
-        })
+        Ok(Self { folder, tcp, udp, _paths: paths, _abstract: hidden, inherited: sys::own(inherited) })
     }
 
     /// An empty folder to mount the trainer's root on.
@@ -104,7 +145,8 @@ impl Canary {
             outputs: outputs.into(),
             tcp: port(self.tcp.local_addr())?,
             udp: port(self.udp.local_addr())?,
-            neighbour: self.neighbour,
+            // Known when it has been made.
+            neighbour: Pid::from_raw(0),
             address: &raw const SEEN as usize,
             inherited: self.inherited.as_raw_fd(),
             limits: None,
@@ -120,9 +162,7 @@ impl Canary {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // Both may already be gone; there is nothing better to do about a failure here than the sweep of the next start.
-        kill(self.neighbour, Signal::SIGKILL).ok();
-        sys::wait_process(self.neighbour).ok();
+        // There is nothing better to do about a failure here than the sweep of the next start.
         fs::remove_dir_all(&self.folder).ok();
     }
 }
@@ -136,7 +176,7 @@ fn abstract_name(folder: &Path) -> Vec<u8> {
 pub(crate) fn fresh_folder() -> io::Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for parent in [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+    for parent in ["/dev/shm", "/tmp", "/var/tmp"].map(PathBuf::from).into_iter().chain([std::env::temp_dir()]) {
         sweep(&parent);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
@@ -164,42 +204,4 @@ fn sweep(parent: &Path) {
             fs::remove_dir_all(entry.path()).ok();
         }
     }
-}
-
-/// A process of the trainer's user that waits until its maker closes a pipe.
-fn neighbour(way: Way) -> Result<(Pid, OwnedFd), Errno> {
-    for _ in 0..=SMALL {
-        let (ours, theirs) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        let (ready, announce) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        match sys::fork()? {
-            Fork::Parent(pid) if pid.as_raw() < SMALL => {
-                drop(theirs);
-                sys::wait_process(pid)?;
-            }
-            Fork::Parent(pid) => {
-                // Probed before it has changed its user, it would look out of reach to everyone.
-                drop(announce);
-                while read(&ready, &mut [0]) == Err(Errno::EINTR) {}
-                return Ok((pid, theirs));
-            }
-            Fork::Child => {
-                drop(theirs);
-                let small = nix::unistd::getpid().as_raw() < SMALL;
-                if small || way.become_dedicated().is_err() {
-                    sys::leave(1);
-                }
-                // A change of user makes a process unreadable for others of that user; bait must be readable.
-                let set = sys::control(libc::PR_SET_DUMPABLE, 1)
-                    .and_then(|_| sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned())));
-                drop(announce);
-                // Nobody is to wait for the end of something that only this copy keeps open.
-                let number = ours.as_raw_fd();
-                sys::close_others(&[number]).ok();
-                let mut byte = [0];
-                while set.is_ok() && read(&ours, &mut byte) == Err(Errno::EINTR) {}
-                sys::leave(0);
-            }
-        }
-    }
-    Err(Errno::EAGAIN)
 }

@@ -10,6 +10,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, execve, getppid, setsid};
+use xt_core::manifest::custody::Layer;
 use xt_core::manifest::intent::Profile;
 
 use crate::admit::Admitted;
@@ -17,10 +18,10 @@ use crate::identity::Way;
 use crate::limits::Bounds;
 use crate::namespace::{Failed, at};
 use crate::policy::Policy;
-use crate::probe::{self, Scene};
-use crate::sys::{self, Fork};
+use crate::probe::{Scene, outcomes};
+use crate::sys;
 use crate::wire::{receive, send};
-use crate::{filter, rules};
+use crate::{filter, outside, rules};
 
 /// Descriptors are moved here, out of the way of the numbers that the policy names.
 const ASIDE: i32 = 100;
@@ -39,8 +40,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) namespaces: bool,
     /// User and group that start the run.
     pub(crate) starter: (u32, u32),
-    /// Limits, as the kernel is told them.
-    pub(crate) bounds: Bounds,
     /// Where the new root is mounted.
     pub(crate) base: &'a std::path::Path,
     /// What the probes reach for from inside.
@@ -56,16 +55,16 @@ pub(crate) struct Setup<'a> {
 }
 
 /// Becomes the trainer.
-pub(crate) fn become_trainer(setup: &Setup, handoff: &OwnedFd) -> ! {
+pub(crate) fn become_trainer(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd) -> ! {
     let mut wire = setup.stage;
-    if let Err((stage, errno)) = prepare(setup, handoff, &mut wire) {
+    if let Err((stage, errno)) = prepare(setup, bounds, scene, handoff, &mut wire) {
         tell(wire, &["failed", &stage, &(errno as i32).to_string()]);
     }
     sys::leave(FAILED)
 }
 
 /// Everything up to the exec; returns only with an error.
-fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Failed> {
+fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Failed> {
     let policy = setup.policy;
     setsid().map_err(at("making a session"))?;
     die_with_parent()?;
@@ -73,7 +72,7 @@ fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Fai
     let handoff = aside(handoff.as_raw_fd())?;
     *wire = aside(setup.stage)?;
     place_descriptors(setup, &[*wire, handoff])?;
-    setup.bounds.apply()?;
+    bounds.apply()?;
     if policy.profile != Profile::None {
         setup.way.assume()?;
         sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(at("giving up new privileges"))?;
@@ -81,7 +80,6 @@ fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Fai
         die_with_parent()?;
     }
     let capabilities = sys::capabilities().map_err(at("reading capabilities"))?;
-    tell(*wire, &["identity", &format!("{capabilities:x}")]);
     if setup.namespaces && getppid().as_raw() != 1 {
         return Err(("finding the guard".into(), Errno::ESRCH));
     }
@@ -89,13 +87,23 @@ fn prepare(setup: &Setup, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Fai
     chdir(policy.outputs_inside()).map_err(at("entering the output folder"))?;
     let program = text(policy.program_inside().as_os_str().as_bytes())?;
     readable(setup.admitted)?;
+    let mut layers = Vec::new();
     if policy.profile != Profile::None {
-        confine(setup, *wire, handoff)?;
+        layers.extend(layer("landlock", rules::confine(policy, setup.admitted, setup.namespaces)));
     }
-    probes(setup.scene, *wire)?;
+    match receive(sys::borrow(handoff)) {
+        Ok(Some(message)) if message.kind() == "rooted" => {}
+        _ => sys::leave(0),
+    }
+    if policy.profile != Profile::None {
+        layers.extend(layer("filter", install(setup.namespaces, handoff)));
+    }
+    probes(scene, *wire)?;
     // From here on refused calls are the trainer's own.
     tell(handoff, &["counting"]);
-    tell(*wire, &["ready"]);
+    let capabilities = format!("{capabilities:x}");
+    let words: Vec<&str> = ["ready", &capabilities].into_iter().chain(layers.iter().map(String::as_str)).collect();
+    tell(*wire, &words);
     match receive(sys::borrow(*wire)) {
         Ok(Some(message)) if message.kind() == "go" => {}
         _ => sys::leave(0),
@@ -153,20 +161,13 @@ fn readable(admitted: &[Admitted]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Landlock, then the filter: the other way round the filter would have to let landlock through.
-fn confine(setup: &Setup, wire: RawFd, handoff: RawFd) -> Result<(), Failed> {
-    let confined = rules::confine(setup.policy, setup.admitted, setup.namespaces);
-    layer(wire, "landlock", confined)?;
-    layer(wire, "filter", install(setup.namespaces, handoff))
-}
-
-/// Tells how a layer fared. Going on without one is the supervisor's decision, which it takes by its policy.
-fn layer(wire: RawFd, name: &str, outcome: Result<(), Failed>) -> Result<(), Failed> {
-    let (stage, errno) = match outcome {
-        Ok(()) => (String::new(), 0),
-        Err((stage, errno)) => (stage, errno as i32),
-    };
-    send(sys::borrow(wire), &["layer", name, &stage, &errno.to_string()], None).map_err(at("reporting a layer"))
+/// How a layer fared: its name, the stage that failed and the error number. Going on without one is the supervisor's
+/// decision, by its policy. Landlock comes before the filter, which would otherwise have to let it pass.
+fn layer(name: &str, outcome: Result<(), Failed>) -> [String; 3] {
+    match outcome {
+        Ok(()) => [name.into(), String::new(), "0".into()],
+        Err((stage, errno)) => [name.into(), stage, (errno as i32).to_string()],
+    }
 }
 
 fn install(metadata: bool, handoff: RawFd) -> Result<(), Failed> {
@@ -181,16 +182,13 @@ fn install(metadata: bool, handoff: RawFd) -> Result<(), Failed> {
 
 /// Has every probe made by a process that is what the trainer will be.
 fn probes(scene: &Scene, wire: RawFd) -> Result<(), Failed> {
-    match sys::fork().map_err(at("forking a probe"))? {
-        Fork::Child => {
-            probe::run(scene, |name, outcome| tell(wire, &["probe", name, outcome]));
-            sys::leave(0)
-        }
-        Fork::Parent(pid) => match sys::wait_process(pid) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err(("a probe died".into(), Errno::EINTR)),
-            Err(errno) => Err(("waiting for a probe".into(), errno)),
-        },
+    let mut probe = || {
+        outside::tell(sys::borrow(wire), Layer::All.word(), &outcomes(scene, |_| true));
+        0
+    };
+    match sys::apart(0, &mut probe).map_err(at("making a probe"))? {
+        0 => Ok(()),
+        _ => Err(("a probe died".into(), Errno::EINTR)),
     }
 }
 

@@ -10,7 +10,7 @@ use xt_core::manifest::intent::{Floor, Profile};
 
 use crate::canary::fresh_folder;
 use crate::error::{SandboxError, doing, errno};
-use crate::evidence::judge;
+use crate::evidence::{judge, mounts};
 use crate::parent::stand;
 use crate::policy::{Brought, Limits, Policy};
 
@@ -33,7 +33,9 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
         limits: Limits::of(1, 1 << 30, 1 << 24),
     };
     let standing = stand(&policy, &[], profile == Profile::Full)?;
-    Ok(judge(&policy, &[], &standing.evidence))
+    let mut custody = judge(&policy, &standing.evidence);
+    custody.mounts = mounts(&policy, &[], &[]);
+    Ok(custody)
 }
 
 /// Empty folders for inputs and outputs; gone when this is dropped, or with the canaries of a maker that was killed.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use nix::sys::utsname::uname;
 use xt_core::digest::Digest;
-use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
 use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::verb::custody::{self as promised, CONTROLS, asked, overall, residue as residue_of};
 
@@ -13,8 +13,9 @@ use crate::admit::Admitted;
 use crate::group::{Group, Refused};
 use crate::identity::Way;
 use crate::namespace::{Failed, code_attributes, folders, names};
+use crate::outside::CONTROL;
 use crate::policy::{INPUTS, Policy};
-use crate::probe::{ATTEMPTS, TWINS};
+use crate::probe::{ATTEMPTS, Attempt, OK, TWINS};
 use crate::{filter, rules};
 
 /// What was set up and what was tried.
@@ -27,10 +28,8 @@ pub(crate) struct Evidence {
     pub(crate) entered: bool,
     /// How landlock and the filter fared.
     pub(crate) layers: BTreeMap<String, Result<(), Failed>>,
-    /// Outcomes of the attempts without a sandbox.
-    pub(crate) outside: BTreeMap<String, String>,
-    /// Outcomes of the attempts inside.
-    pub(crate) inside: BTreeMap<String, String>,
+    /// Outcomes of the attempts, by `STAGE/ATTEMPT`.
+    pub(crate) tried: BTreeMap<String, String>,
     /// Effective capabilities of the trainer's process as it found them, in hexadecimal digits.
     pub(crate) capabilities: Option<String>,
     /// Why there is no `/proc`.
@@ -39,11 +38,12 @@ pub(crate) struct Evidence {
     pub(crate) failed: Option<Failed>,
     memory: Result<&'static str, Refused>,
     processes: Result<&'static str, Refused>,
+    processor: Result<&'static str, Refused>,
 }
 
 impl Evidence {
     /// Nothing is known yet but what can be found outside.
-    pub(crate) fn new(way: Way, namespaces: bool, group: Option<&Group>) -> Self {
+    pub(crate) fn new(way: Way, namespaces: bool) -> Self {
         let none = Err(("looking for the controller", Errno::ENOENT));
         Self {
             way,
@@ -51,14 +51,23 @@ impl Evidence {
             namespaces: Ok(()),
             entered: false,
             layers: BTreeMap::new(),
-            outside: BTreeMap::new(),
-            inside: BTreeMap::new(),
+            tried: BTreeMap::new(),
             capabilities: None,
             without_proc: None,
             failed: None,
-            memory: group.map_or(none, Group::memory),
-            processes: group.map_or(none, Group::processes),
+            memory: none,
+            processes: none,
+            processor: none,
         }
+    }
+
+    /// Takes note of which limits the control groups hold.
+    pub(crate) fn limits(&mut self, group: &Group) {
+        (self.memory, self.processes, self.processor) = (group.memory(), group.processes(), group.processor());
+    }
+
+    fn outcome(&self, stage: &str, attempt: &str) -> Option<&String> {
+        self.tried.get(&format!("{stage}/{attempt}"))
     }
 
     /// Whether the layers stand, so that a failure from now on is one of the trainer's start.
@@ -77,8 +86,8 @@ struct Made {
     residue: Vec<&'static str>,
 }
 
-/// The record.
-pub(crate) fn judge(policy: &Policy, admitted: &[Admitted], evidence: &Evidence) -> Custody {
+/// The record, but for what was mounted.
+pub(crate) fn judge(policy: &Policy, evidence: &Evidence) -> Custody {
     let controls: Vec<Control> = CONTROLS.iter().map(|id| control(policy, evidence, id)).collect();
     let overall = overall(&controls);
     let filtered = evidence.layers.get("filter").is_some_and(Result::is_ok);
@@ -95,7 +104,7 @@ pub(crate) fn judge(policy: &Policy, admitted: &[Admitted], evidence: &Evidence)
         },
         overall,
         controls,
-        mounts: mounts(policy, admitted),
+        mounts: Vec::new(),
         filter: filtered.then(|| filter::digest(&filter::program(evidence.asked_namespaces, true))),
         environment: policy.environment.keys().cloned().collect(),
         descriptors: descriptors(policy),
@@ -110,13 +119,14 @@ fn descriptors(policy: &Policy) -> Vec<u64> {
     all
 }
 
-fn mounts(policy: &Policy, admitted: &[Admitted]) -> Vec<Mount> {
-    let file = |file: &Admitted| Mount {
+/// What was mounted: the admitted files with their digests, and the folders.
+pub(crate) fn mounts(policy: &Policy, admitted: &[Admitted], digests: &[Digest]) -> Vec<Mount> {
+    let file = |(file, digest): (&Admitted, &Digest)| Mount {
         at: file.at.to_string_lossy().into_owned(),
-        digest: Some(file.digest),
+        digest: Some(*digest),
         flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
     };
-    let mut mounts: Vec<Mount> = admitted.iter().map(file).collect();
+    let mut mounts: Vec<Mount> = admitted.iter().zip(digests).map(file).collect();
     mounts.extend(policy.brought.roots.iter().map(|root| Mount {
         at: root.path.to_string_lossy().into_owned(),
         digest: Some(root.digest),
@@ -160,11 +170,16 @@ fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
         made.mechanisms.into_iter().filter(|(_, outcome)| outcome.is_ok()).map(|(name, _)| name).collect();
     let mut missing = failed.clone();
     missing.extend(made.residue.iter().map(|text| String::from(*text)));
-    let open = proof.iter().filter(|probe| probe.control == "OK" && probe.inside == "OK");
-    missing.extend(open.map(|probe| format!("{} works inside", probe.probe)));
-    let proven = proof.iter().any(|probe| probe.control == "OK" && probe.inside != "OK");
+    let open = proof.iter().filter(|probe| probe.control == OK && probe.inside == OK);
+    missing.extend(open.map(|probe| match probe.stage {
+        Layer::All => format!("{} works inside", probe.probe),
+        stage => format!("{} works with {stage} alone", probe.probe),
+    }));
+    missing.extend(untried(evidence, id).into_iter().map(|stage| format!("{stage} alone was not tried")));
+    let all: Vec<&Probe> = proof.iter().filter(|probe| probe.stage == Layer::All).collect();
+    let proven = all.iter().any(|probe| probe.control == OK && probe.inside != OK);
     // A host may already deny everyone what this control denies: new privileges, in a container without them.
-    let closed = id == "privileges.none" && !proof.is_empty() && proof.iter().all(|probe| probe.inside != "OK");
+    let closed = id == "privileges.none" && !all.is_empty() && all.iter().all(|probe| probe.inside != OK);
     if !proven && !closed && needs_proof(id) {
         missing.push("no attempt that works outside was seen to fail inside".into());
     }
@@ -177,10 +192,30 @@ fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
     Control { id: id.into(), floor, mechanisms: in_force, state, missing, proof }
 }
 
-/// The environment is an argument of the exec, so that no attempt before it could show anything.
+/// The environment is an argument of the exec, so that no attempt before it could show anything; running out of processor
+/// time takes a tenth of a second.
 fn needs_proof(id: &str) -> bool {
-    id != "environment.built"
+    !matches!(id, "environment.built" | "limit.cpu")
 }
+
+/// Layers that stand in the trainer's process and are to stop something alone, but of which nothing was heard.
+fn untried(evidence: &Evidence, id: &str) -> Vec<Layer> {
+    let stands = |stage: &Layer| match stage {
+        Layer::Landlock => evidence.layers.get("landlock").is_some_and(Result::is_ok),
+        Layer::Filter => evidence.layers.get("filter").is_some_and(Result::is_ok),
+        _ => evidence.asked_namespaces && evidence.namespaces.is_ok(),
+    };
+    let version = rules::version();
+    let own: Vec<&Attempt> = ATTEMPTS.iter().filter(|attempt| attempt.control == id).collect();
+    let silent = |stage: &Layer| {
+        let mut due = own.iter().filter(|attempt| attempt.stopped_by(*stage, version));
+        due.any(|attempt| evidence.outcome(stage.word(), attempt.name).is_none())
+    };
+    ALONE.into_iter().filter(|stage| stands(stage) && silent(stage)).collect()
+}
+
+/// The layers that are tried alone, in the order in which they are set up.
+const ALONE: [Layer; 5] = [Layer::Mount, Layer::Net, Layer::Process, Layer::Landlock, Layer::Filter];
 
 /// Rights that landlock lacks on this kernel, and what stands in for them. No reason to call a control incomplete.
 fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
@@ -192,16 +227,18 @@ fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
 }
 
 fn proof(evidence: &Evidence, id: &str) -> Vec<Probe> {
-    let attempts = ATTEMPTS.iter().map(|(control, name, ..)| (*control, *name));
+    let attempts = ATTEMPTS.iter().map(|attempt| (attempt.control, attempt.name));
     let twins = TWINS.iter().map(|(control, name, _)| (*control, *name));
-    let tried = attempts.chain(twins).filter(|(control, _)| *control == id);
-    tried
-        .filter_map(|(_, name)| {
-            let inside = evidence.inside.get(name)?.clone();
-            let control = evidence.outside.get(name).cloned().unwrap_or_else(|| "not tried".into());
-            Some(Probe { probe: name.into(), control, inside })
-        })
-        .collect()
+    let mut proof = Vec::new();
+    for (_, name) in attempts.chain(twins).filter(|(control, _)| *control == id) {
+        let control = evidence.outcome(CONTROL, name).cloned().unwrap_or_else(|| "not tried".into());
+        for stage in ALONE.into_iter().chain([Layer::All]) {
+            if let Some(inside) = evidence.outcome(stage.word(), name) {
+                proof.push(Probe { probe: name.into(), stage, control: control.clone(), inside: inside.clone() });
+            }
+        }
+    }
+    proof
 }
 
 /// Which mechanisms make a control, and how each fared.
@@ -234,6 +271,7 @@ fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
         "descriptors.closed" => vec![("close_range".into(), Ok(()))],
         "environment.built" => vec![("execve: built environment".into(), Ok(()))],
         "filesystem.read" | "filesystem.write" => vec![layer("landlock", "files")],
+        "limit.cpu" => vec![group(evidence.processor, "cpu")],
         "limit.files" => Vec::new(),
         "limit.memory" => vec![group(evidence.memory, "memory"), limit("data, address space")],
         "limit.processes" if evidence.way == Way::Mapped => vec![limit("processes")],

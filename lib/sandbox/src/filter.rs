@@ -2,7 +2,9 @@
 //! by hand, because the filter needs what filter compilers lack: a guard against the x32 numbering and hand-over of
 //! refused calls to the guard, which counts them (seccomp(2), seccomp_unotify(2)).
 
-use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use std::collections::BTreeMap;
+
+use libc::{BPF_ABS, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 use nix::errno::Errno;
 use xt_core::digest::{Digest, Hasher};
 
@@ -46,7 +48,6 @@ enum Answer {
 }
 
 struct Rule {
-    name: &'static str,
     number: i64,
     tests: Vec<(u32, Test)>,
     answer: Answer,
@@ -216,15 +217,21 @@ const METADATA_HERE: &[(&str, i64)] = &[];
 /// cannot ask for a time namespace: that bit is part of its exit signal.)
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
+/// Names of calls that are refused for some arguments only.
+const BY_ARGUMENT: &[(&str, i64)] =
+    calls![SYS_clone, SYS_mkdirat, SYS_openat, SYS_personality, SYS_fcntl, SYS_ioctl, SYS_prctl];
+#[cfg(target_arch = "x86_64")]
+const BY_ARGUMENT_HERE: &[(&str, i64)] = calls![SYS_mkdir, SYS_creat, SYS_open];
+#[cfg(not(target_arch = "x86_64"))]
+const BY_ARGUMENT_HERE: &[(&str, i64)] = &[];
+
 /// Refused for some arguments: name, number, and tests that must all hold.
 fn by_argument() -> Vec<Rule> {
-    let rule = |(name, number): (&'static str, i64), tests: &[(u32, Test)]| Rule {
-        name,
-        number,
+    let one = |call: &[(&str, i64)], tests: &[(u32, Test)]| Rule {
+        number: call[0].1,
         tests: tests.to_vec(),
         answer: Answer::Counted,
     };
-    let one = |call: &[(&'static str, i64)], tests: &[(u32, Test)]| rule(call[0], tests);
     let mut rules = vec![
         one(calls![SYS_clone], &[(0, Test::Any(NEW_NAMESPACES))]),
         one(calls![SYS_fchmod], &[(1, Test::Any(SET_ID))]),
@@ -268,8 +275,8 @@ const TERMINAL_AND_FLAGS: [u32; 7] = [0x5412, 0x541c, 0x540e, 0x8901, 0x8902, 0x
 
 /// The rules, in the order in which the program tests them.
 fn rules(metadata: bool) -> Vec<Rule> {
-    let plain = |calls: &[(&'static str, i64)], answer| {
-        calls.iter().map(|(name, number)| Rule { name, number: *number, tests: Vec::new(), answer }).collect::<Vec<_>>()
+    let plain = |calls: &[(&str, i64)], answer| {
+        calls.iter().map(|(_, number)| Rule { number: *number, tests: Vec::new(), answer }).collect::<Vec<_>>()
     };
     let mut rules = plain(REFUSED, Answer::Counted);
     rules.extend(plain(REFUSED_HERE, Answer::Counted));
@@ -284,8 +291,9 @@ fn rules(metadata: bool) -> Vec<Rule> {
 
 /// Name of the refused call with this number.
 pub(crate) fn name(number: i32) -> Option<&'static str> {
-    let named = rules(false).into_iter().find(|rule| rule.number == i64::from(number));
-    named.map(|rule| rule.name.trim_start_matches("SYS_"))
+    let tables = [REFUSED, REFUSED_HERE, UNKNOWN, METADATA, METADATA_HERE, BY_ARGUMENT, BY_ARGUMENT_HERE];
+    let named = tables.into_iter().flatten().find(|(_, known)| *known == i64::from(number));
+    named.map(|(name, _)| name.trim_start_matches("SYS_"))
 }
 
 /// The program. `metadata` is whether modes, owners and times may be changed; `listen` hands counted calls over,
@@ -302,11 +310,64 @@ pub(crate) fn program(metadata: bool, listen: bool) -> Vec<sock_filter> {
         program.extend([jump(BPF_JGE, X32, 0, 1), answer(refused(Errno::EPERM))]);
     }
     program.extend([jump(BPF_JGT, NEWEST, 0, 1), answer(refused(Errno::ENOSYS))]);
+    let mut by_number: BTreeMap<u32, Vec<Rule>> = BTreeMap::new();
     for rule in rules(metadata) {
-        append(&mut program, &rule, listen);
+        by_number.entry(u32::try_from(rule.number).unwrap_or(u32::MAX)).or_default().push(rule);
+    }
+    search(&mut program, &by_number.into_iter().collect::<Vec<_>>(), listen);
+    program
+}
+
+/// So many calls are tested one after the other at the end of a search.
+const LEAF: usize = 6;
+
+/// Appends a search for the call's number: the kernel runs the program for every call, and once for every number when it
+/// is installed, so that a list of all would be slow.
+fn search(program: &mut Vec<sock_filter>, calls: &[(u32, Vec<Rule>)], listen: bool) {
+    if calls.len() > LEAF {
+        let (below, above) = calls.split_at(calls.len() / 2);
+        let mut first = Vec::new();
+        search(&mut first, below, listen);
+        // A conditional jump reaches 255 steps, an unconditional one everywhere.
+        program.push(jump(BPF_JGE, above[0].0, 0, 1));
+        program.push(step(BPF_JMP | BPF_JA, u32::try_from(first.len()).unwrap_or(0), 0, 0));
+        program.extend(first);
+        return search(program, above, listen);
+    }
+    // Those that are refused whatever their arguments share one answer at the end.
+    let plain = |rules: &[Rule]| rules[0].tests.is_empty() && rules[0].answer == Answer::Counted;
+    let (refused, others): (Vec<_>, Vec<_>) = calls.iter().partition(|(_, rules)| plain(rules));
+    for (number, rules) in others {
+        let judgement = judge(rules, listen);
+        program.push(jump(BPF_JEQ, *number, 0, u8::try_from(judgement.len()).unwrap_or(u8::MAX)));
+        program.extend(judgement);
+    }
+    for (index, (number, _)) in refused.iter().enumerate() {
+        // Over the tests that remain, and over the pass.
+        let away = refused.len() - index;
+        program.push(jump(BPF_JEQ, *number, u8::try_from(away).unwrap_or(u8::MAX), 0));
     }
     program.push(answer(libc::SECCOMP_RET_ALLOW));
-    program
+    if !refused.is_empty() {
+        program.push(answer(counted(listen)));
+    }
+}
+
+/// What becomes of one call: the first rule whose tests all hold, else it passes.
+fn judge(rules: &[Rule], listen: bool) -> Vec<sock_filter> {
+    let mut judgement = Vec::new();
+    for rule in rules {
+        append(&mut judgement, rule, listen);
+        if rule.tests.is_empty() {
+            return judgement;
+        }
+    }
+    judgement.push(answer(libc::SECCOMP_RET_ALLOW));
+    judgement
+}
+
+fn counted(listen: bool) -> u32 {
+    if listen { libc::SECCOMP_RET_USER_NOTIF } else { refused(Errno::EPERM) }
 }
 
 /// Digest of a program: eight bytes for each instruction, little-endian.
@@ -322,18 +383,14 @@ pub(crate) fn digest(program: &[sock_filter]) -> Digest {
 
 fn append(program: &mut Vec<sock_filter>, rule: &Rule, listen: bool) {
     let end = match rule.answer {
-        Answer::Counted if listen => libc::SECCOMP_RET_USER_NOTIF,
-        Answer::Counted => refused(Errno::EPERM),
+        Answer::Counted => counted(listen),
         Answer::Unknown => refused(Errno::ENOSYS),
     };
-    let number = u32::try_from(rule.number).unwrap_or(u32::MAX);
-    // Two steps a test, the answer, and the number loaded again when a test overwrote it.
+    // Two steps a test, then the answer.
     let tests = u8::try_from(rule.tests.len()).unwrap_or(u8::MAX / 4);
-    let body = if tests == 0 { 1 } else { 2 * tests + 2 };
-    program.push(jump(BPF_JEQ, number, 0, body));
     for (index, (argument, test)) in (0_u8..).zip(&rule.tests) {
         program.push(load(ARGUMENTS + 8 * argument));
-        // From the jump of this test to the reload: the remaining tests and the answer.
+        // From the jump of this test past the answer: the remaining tests, and one.
         let away = 2 * (tests - 1 - index) + 1;
         program.push(match test {
             Test::Any(bits) => jump(BPF_JSET, *bits, 0, away),
@@ -342,9 +399,6 @@ fn append(program: &mut Vec<sock_filter>, rule: &Rule, listen: bool) {
         });
     }
     program.push(answer(end));
-    if tests > 0 {
-        program.push(load(NUMBER));
-    }
 }
 
 fn refused(errno: Errno) -> u32 {
@@ -365,4 +419,133 @@ fn answer(value: u32) -> sock_filter {
 
 fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program says to a call, as the kernel would run it.
+    fn run(program: &[sock_filter], number: u32, arguments: [u32; 6]) -> u32 {
+        let (mut at, mut accumulator) = (0, 0);
+        loop {
+            let step = program[at];
+            at += 1;
+            let code = u32::from(step.code);
+            let hop = |yes: bool| usize::from(if yes { step.jt } else { step.jf });
+            match code {
+                code if code == BPF_RET | BPF_K => return step.k,
+                code if code == BPF_LD | BPF_W | BPF_ABS => {
+                    accumulator = match step.k {
+                        NUMBER => number,
+                        ARCHITECTURE => OURS,
+                        offset => arguments[((offset - ARGUMENTS) / 8) as usize],
+                    }
+                }
+                code if code == BPF_JMP | BPF_JA => at += step.k as usize,
+                code if code == BPF_JMP | BPF_JEQ | BPF_K => at += hop(accumulator == step.k),
+                code if code == BPF_JMP | BPF_JGE | BPF_K => at += hop(accumulator >= step.k),
+                code if code == BPF_JMP | BPF_JGT | BPF_K => at += hop(accumulator > step.k),
+                code if code == BPF_JMP | BPF_JSET | BPF_K => at += hop(accumulator & step.k != 0),
+                other => panic!("a step that the kernel may know, but this test does not: {other:#x}"),
+            }
+        }
+    }
+
+    /// The same, from the rules as they are written.
+    fn expected(rules: &[Rule], number: u32, arguments: [u32; 6], listen: bool) -> u32 {
+        let holds = |(argument, test): &(u32, Test)| {
+            let value = arguments[*argument as usize];
+            match test {
+                Test::Any(bits) => value & bits != 0,
+                Test::Is(wanted) => value == *wanted,
+                Test::Not(other) => value != *other,
+            }
+        };
+        let first = rules.iter().find(|rule| rule.number == i64::from(number) && rule.tests.iter().all(holds));
+        match first.map(|rule| rule.answer) {
+            None => libc::SECCOMP_RET_ALLOW,
+            Some(Answer::Counted) if listen => libc::SECCOMP_RET_USER_NOTIF,
+            Some(Answer::Counted) => refused(Errno::EPERM),
+            Some(Answer::Unknown) => refused(Errno::ENOSYS),
+        }
+    }
+
+    #[test]
+    fn the_search_says_of_every_call_what_the_rules_say() {
+        for (metadata, listen) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (program, rules) = (program(metadata, listen), rules(metadata));
+            let mut values: Vec<u32> = vec![0, u32::MAX, 0o100, SET_ID, NEW_NAMESPACES];
+            values.extend(rules.iter().flat_map(|rule| &rule.tests).map(|(_, test)| match test {
+                Test::Any(value) | Test::Is(value) | Test::Not(value) => *value,
+            }));
+            let mut refusals = 0;
+            for number in 0..=NEWEST {
+                for value in &values {
+                    for arguments in [[*value; 6], [0, *value, *value, 0, 0, 0], [0, 0, 0o100, *value, 0, 0]] {
+                        let wanted = expected(&rules, number, arguments, listen);
+                        assert_eq!(run(&program, number, arguments), wanted, "call {number} {arguments:?}");
+                        refusals += u32::from(wanted != libc::SECCOMP_RET_ALLOW);
+                    }
+                }
+            }
+            assert!(refusals > 1000, "hardly anything is refused");
+            assert_eq!(run(&program, NEWEST + 1, [0; 6]), refused(Errno::ENOSYS));
+            assert!(program.len() < 600, "{} steps", program.len());
+        }
+    }
+
+    #[test]
+    fn every_refused_call_has_a_name() {
+        for rule in rules(false) {
+            assert!(name(i32::try_from(rule.number).unwrap()).is_some(), "call {}", rule.number);
+        }
+        assert_eq!(name(i32::try_from(libc::SYS_socket).unwrap()), Some("socket"));
+        assert_eq!(name(i32::try_from(libc::SYS_read).unwrap()), None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_by_the_x32_numbers_are_refused() {
+        assert_eq!(run(&program(true, true), X32 + 1, [0; 6]), refused(Errno::EPERM));
+    }
+
+    #[test]
+    fn what_the_design_wants_refused_is_refused_whatever_the_arguments() {
+        let program = program(true, false);
+        for (name, number) in calls![
+            SYS_socket,
+            SYS_memfd_create,
+            SYS_flock,
+            SYS_inotify_init1,
+            SYS_io_uring_setup,
+            SYS_io_uring_enter,
+            SYS_io_uring_register,
+            SYS_add_key,
+            SYS_request_key,
+            SYS_keyctl,
+            SYS_userfaultfd,
+            SYS_bpf,
+            SYS_perf_event_open,
+            SYS_ptrace,
+            SYS_process_vm_readv,
+            SYS_mount,
+            SYS_unshare,
+            SYS_setns,
+            SYS_pivot_root,
+            SYS_fanotify_init,
+        ] {
+            let answer = run(&program, u32::try_from(*number).unwrap(), [0; 6]);
+            assert_eq!(answer, refused(Errno::EPERM), "{name}");
+        }
+        for (name, number) in calls![SYS_clone3, SYS_openat2] {
+            let answer = run(&program, u32::try_from(*number).unwrap(), [0; 6]);
+            assert_eq!(answer, refused(Errno::ENOSYS), "{name}");
+        }
+        // The control: what every program needs passes.
+        for (name, number) in calls![SYS_read, SYS_mmap, SYS_futex, SYS_exit_group] {
+            let answer = run(&program, u32::try_from(*number).unwrap(), [0; 6]);
+            assert_eq!(answer, libc::SECCOMP_RET_ALLOW, "{name}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 //! calls, reaps orphans, ends everything with the trainer or with the supervisor, and reports.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
@@ -10,12 +12,16 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpid, sethostname};
+use xt_core::manifest::custody::Layer;
 
 use crate::child::{Setup, become_trainer, tell};
-use crate::filter;
-use crate::namespace::{Failed, Tree, at};
+use crate::error::errno;
+use crate::limits::Bounds;
+use crate::namespace::{Failed, Tree, at, leave_the_host};
+use crate::probe::{Scene, outcomes};
 use crate::sys::{self, Fork, Reaped};
 use crate::wire::{receive, send, wire};
+use crate::{filter, outside};
 
 /// Refused calls recorded with their arguments; further ones are only counted.
 const RECORDED: usize = 64;
@@ -35,13 +41,18 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
         sys::close_range(end, end).map_err(at("letting go of the supervisor's wires"))?;
     }
     enter(setup)?;
+    let (bounds, scene) = begin(setup)?;
+    if setup.namespaces {
+        // In the group of the run, so that it is the top of what the trainer sees.
+        unshare(CloneFlags::CLONE_NEWCGROUP).map_err(at("making a cgroup namespace"))?;
+    }
     let signals = SigSet::from(Signal::SIGCHLD);
     signals.thread_block().map_err(at("blocking signals"))?;
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let children = children.map_err(at("watching children"))?;
     let (handoff, theirs) = wire().map_err(at("making a wire"))?;
     let trainer = match sys::fork().map_err(at("forking the trainer"))? {
-        Fork::Child => become_trainer(setup, &theirs),
+        Fork::Child => become_trainer(setup, bounds, &scene, &theirs),
         Fork::Parent(trainer) => trainer,
     };
     let mut kept = [setup.guard, children.as_raw_fd(), handoff.as_raw_fd()];
@@ -49,8 +60,8 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
     sys::close_others(&kept).map_err(at("closing descriptors"))?;
     // It was closed with the others.
     std::mem::forget(theirs);
-    let mut guard =
-        Guard { setup, trainer, children, handoff: Some(handoff), listener: None, denied: Denied::default() };
+    rooted(setup, &scene, &handoff)?;
+    let mut guard = Guard { setup, trainer, children, handoff: Some(handoff), listener: None, denied: None };
     let ended = guard.until_the_end()?;
     let survivors = guard.kill_survivors();
     guard.report(&ended, survivors);
@@ -60,33 +71,59 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
 /// Takes its place: alone in new namespaces with a root of their own, or simply as the parent of what is to come.
 fn enter(setup: &Setup) -> Result<(), Failed> {
     if !setup.namespaces {
-        sys::control(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(at("adopting orphans"))?;
-        return begin(setup);
+        return sys::control(libc::PR_SET_CHILD_SUBREAPER, 1).map(drop).map_err(at("adopting orphans"));
     }
     sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned()))
         .map_err(at("tying the guard to the supervisor"))?;
     setup.way.map(setup.starter.0, setup.starter.1)?;
-    begin(setup)?;
-    unshare(CloneFlags::CLONE_NEWCGROUP).map_err(at("making a cgroup namespace"))?;
     sethostname("xt").map_err(at("naming the host"))?;
     let tree = Tree { base: setup.base, policy: setup.policy, admitted: setup.admitted, owner: setup.way.user() };
     let built = tree.enter()?;
     // The trainer must not read the supervisor's memory or environment, of which this process holds a copy.
     sys::control(libc::PR_SET_DUMPABLE, 0).map_err(at("hiding the guard"))?;
-    for (name, outcome) in &built.twins {
-        tell(setup.guard, &["probe", name, outcome]);
-    }
+    let wire = sys::borrow(setup.guard);
+    outside::tell(wire, Layer::All.word(), &built.twins);
     let proc = built.without_proc.map_or(0, |errno| errno as i32).to_string();
-    send(sys::borrow(setup.guard), &["outputs", &proc], Some(built.outputs.as_raw_fd()))
-        .map_err(at("handing over outputs"))
+    send(wire, &["outputs", &proc], Some(built.outputs.as_raw_fd())).map_err(at("handing over outputs"))
 }
 
-/// Waits until the supervisor has put this process into its control group.
-fn begin(setup: &Setup) -> Result<(), Failed> {
-    tell(setup.guard, &["here"]);
-    match receive(sys::borrow(setup.guard)) {
-        Ok(Some(message)) if message.kind() == "begin" => Ok(()),
-        _ => sys::leave(0),
+/// Lets go of the host while the trainer's process prepares itself, shows that it is out of reach, and lets that process
+/// go on to be probed.
+fn rooted(setup: &Setup, scene: &Scene, handoff: &OwnedFd) -> Result<(), Failed> {
+    let mut tried = Vec::new();
+    if setup.namespaces {
+        leave_the_host()?;
+        // Neither landlock nor filter stand here, and this process has more rights than the trainer will have.
+        for stage in [Layer::Mount, Layer::Net, Layer::Process] {
+            let outcomes = outcomes(scene, |attempt| attempt.stopped_by(stage, 0));
+            tried.extend(outcomes.iter().map(|(name, outcome)| outside::said(stage.word(), name, outcome)));
+        }
+    }
+    // The supervisor waits for this before it believes that the trainer is ready.
+    let words: Vec<&str> = std::iter::once("rooted").chain(tried.iter().map(String::as_str)).collect();
+    tell(setup.guard, &words);
+    tell(handoff.as_raw_fd(), &["rooted"]);
+    Ok(())
+}
+
+/// Joins the control groups whose doors the supervisor hands over, and waits for its word to begin.
+fn begin(setup: &Setup) -> Result<(Bounds, Scene), Failed> {
+    loop {
+        let Ok(Some(mut message)) = receive(sys::borrow(setup.guard)) else { sys::leave(0) };
+        match message.kind() {
+            "join" => {
+                let joined = message.descriptor.take().map(|door| File::from(door).write_all(b"0"));
+                let errno = joined.and_then(Result::err).map_or(0, |error| errno(&error) as i32);
+                tell(setup.guard, &["joined", message.word(1), &errno.to_string()]);
+            }
+            "begin" => {
+                let numbers = [message.number(1), message.number(2)];
+                let bounds = Bounds::from_numbers(setup.policy.limits, numbers);
+                let neighbour = Pid::from_raw(i32::try_from(message.number(3)).unwrap_or(0));
+                return Ok((bounds, Scene { neighbour, processes: Some(bounds.processes), ..setup.scene.clone() }));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -96,7 +133,8 @@ struct Guard<'a> {
     children: SignalFd,
     handoff: Option<OwnedFd>,
     listener: Option<OwnedFd>,
-    denied: Denied,
+    /// None while they are not the trainer's own.
+    denied: Option<Denied>,
 }
 
 /// Refused calls of the trainer.
@@ -160,8 +198,11 @@ impl Guard<'_> {
     fn take_over(&mut self) {
         let Some(handoff) = &self.handoff else { return };
         match receive(handoff.as_fd()) {
-            Ok(Some(mut message)) if message.kind() == "listener" => self.listener = message.descriptor.take(),
-            Ok(Some(_)) => self.denied = Denied::default(),
+            Ok(Some(mut message)) if message.kind() == "listener" => {
+                self.listener = message.descriptor.take();
+                self.listener.iter().for_each(sys::hand_over_nearby);
+            }
+            Ok(Some(_)) => self.denied = Some(Denied::default()),
             Ok(None) | Err(_) => self.handoff = None,
         }
     }
@@ -171,7 +212,7 @@ impl Guard<'_> {
         let Some(listener) = &self.listener else { return };
         match sys::next_call(listener) {
             Ok(call) => {
-                self.denied.note(&call);
+                self.denied.iter_mut().for_each(|denied| denied.note(&call));
                 // The caller may have been killed meanwhile.
                 sys::refuse_call(listener, &call, Errno::EPERM).ok();
             }
@@ -248,10 +289,10 @@ impl Guard<'_> {
     }
 
     fn report(&self, ended: &Reaped, survivors: u64) {
-        for (name, count) in &self.denied.counts {
+        for (name, count) in self.denied.iter().flat_map(|denied| &denied.counts) {
             tell(self.setup.guard, &["denied", name, &count.to_string()]);
         }
-        for call in &self.denied.calls {
+        for call in self.denied.iter().flat_map(|denied| &denied.calls) {
             tell(self.setup.guard, &["call", call]);
         }
         let numbers = [ended.cpu_nanoseconds, ended.peak_memory_bytes, survivors].map(|number| number.to_string());

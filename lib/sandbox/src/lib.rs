@@ -21,6 +21,7 @@ mod identity;
 mod limits;
 mod mapped;
 mod namespace;
+mod outside;
 mod parent;
 mod policy;
 mod probe;

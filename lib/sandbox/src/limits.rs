@@ -27,6 +27,16 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// As two numbers, to be told to another process.
+    pub(crate) fn numbers(&self) -> [u64; 2] {
+        [self.processes, self.address_space]
+    }
+
+    /// From those numbers.
+    pub(crate) fn from_numbers(limits: Limits, [processes, address_space]: [u64; 2]) -> Self {
+        Self { limits, processes, address_space }
+    }
+
     /// `others` is the number of processes of the same user that do not belong to the run, `mapped` the bytes of the
     /// files that the program maps, if the address space is to be limited.
     pub(crate) fn new(limits: Limits, others: u64, mapped: Option<u64>) -> Self {

@@ -53,14 +53,17 @@ pub(crate) struct Tree<'a> {
     pub(crate) owner: u32,
 }
 
+/// Attempts and how they went.
+pub(crate) type Outcomes = Vec<(&'static str, String)>;
+
 /// What came of it.
 pub(crate) struct Built {
     /// The output folder.
     pub(crate) outputs: OwnedFd,
     /// Why there is no `/proc`, when there is none.
     pub(crate) without_proc: Option<Errno>,
-    /// Outcomes of the attempts on a small twin of the output folder.
-    pub(crate) twins: Vec<(String, String)>,
+    /// Outcomes of the attempts on the output folder while it was small.
+    pub(crate) twins: Outcomes,
 }
 
 /// Names of the attributes in `bits`, for the record.
@@ -92,7 +95,7 @@ pub(crate) fn code_attributes() -> u64 {
 }
 
 impl Tree<'_> {
-    /// Builds the root and moves into it. Everything of the host is gone afterwards.
+    /// Builds the root and moves into it. The host's is still mounted beside it: [`leave_the_host`] ends that.
     pub(crate) fn enter(&self) -> Result<Built, Failed> {
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(at("making mounts private"))?;
@@ -165,34 +168,36 @@ impl Tree<'_> {
         Ok(mount(Some("proc"), &folder.join("pid"), Some("proc"), flags, options).err())
     }
 
-    /// Mounts the output folder, after a small twin of it was seen to keep to its limits.
-    fn output_folder(&self) -> Result<Vec<(String, String)>, Failed> {
+    /// Mounts the output folder: first so small that going beyond its limits costs nothing, then with its real ones.
+    fn output_folder(&self) -> Result<Outcomes, Failed> {
         let place = self.place(Path::new(OUTPUTS));
-        self.memory_folder(&place, probe::TWIN_BYTES, probe::TWIN_FILES)?;
-        let mut twins = Vec::new();
-        probe::run_twins(&place, |name, outcome| twins.push((name.into(), outcome.into())));
-        umount2(&place, MntFlags::MNT_DETACH).map_err(at("removing the twin of the output folder"))?;
-        self.memory_folder(&place, self.policy.limits.storage_bytes, self.policy.limits.file_count)?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        // The root folder of a tmpfs takes a file number itself.
+        let limits = |bytes: u64, files: u64| format!("size={bytes},nr_inodes={}", files + 1);
+        let (small, owner) = (limits(probe::TWIN_BYTES, probe::TWIN_FILES), self.owner);
+        let options = format!("{small},mode=0700,uid={owner},gid={owner}");
+        mount(Some("outputs"), &place, Some("tmpfs"), flags, Some(options.as_str()))
+            .map_err(at("mounting the output folder"))?;
+        let twins = probe::run_twins(&place);
+        let real = limits(self.policy.limits.storage_bytes, self.policy.limits.file_count);
+        mount(None::<&str>, &place, None::<&str>, flags | MsFlags::MS_REMOUNT, Some(real.as_str()))
+            .map_err(at("widening the output folder"))?;
         attribute(&place, false, OUTPUT)?;
         Ok(twins)
-    }
-
-    fn memory_folder(&self, place: &Path, bytes: u64, files: u64) -> Result<(), Failed> {
-        // The root folder of a tmpfs takes a file number itself.
-        let (files, owner) = (files + 1, self.owner);
-        let options = format!("size={bytes},nr_inodes={files},mode=0700,uid={owner},gid={owner}");
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        mount(Some("outputs"), place, Some("tmpfs"), flags, Some(options.as_str()))
-            .map_err(at("mounting the output folder"))
     }
 
     fn pivot(&self) -> Result<(), Failed> {
         chdir(self.base).map_err(at("entering the root"))?;
         pivot_root(".", ".").map_err(at("changing the root"))?;
-        umount2(".", MntFlags::MNT_DETACH).map_err(at("leaving the host's root"))?;
         chdir("/").map_err(at("entering the root"))?;
         attribute(Path::new("/"), false, READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXECUTION)
     }
+}
+
+/// Lets go of the host's root. The kernel makes everyone on every processor notice that first, so that it takes a moment.
+/// Whoever was forked meanwhile must not have gone up from `/`.
+pub(crate) fn leave_the_host() -> Result<(), Failed> {
+    umount2("/..", MntFlags::MNT_DETACH).map_err(at("leaving the host's root"))
 }
 
 fn attribute(place: &Path, recursive: bool, attributes: u64) -> Result<(), Failed> {

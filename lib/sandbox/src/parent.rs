@@ -7,24 +7,25 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{Pid, getegid, geteuid, pipe2};
+use nix::unistd::{Pid, getegid, geteuid, pipe2, read, write};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::intent::Profile;
 
-use crate::admit::{Admitted, admit, check};
+use crate::admit::{Admitted, admit, check, digests};
 use crate::canary::Canary;
 use crate::child::Setup;
 use crate::collect::Outputs;
 use crate::ending::{Ending, ended};
 use crate::error::{SandboxError, doing};
-use crate::evidence::{Evidence, judge};
+use crate::evidence::{Evidence, judge, mounts};
 use crate::group::Group;
 use crate::guard::guard;
 use crate::identity::Way;
 use crate::limits::{Bounds, threads_of};
 use crate::mapped::{Mapped, mapped};
-use crate::policy::{Policy, Root};
-use crate::probe::{self, Scene};
+use crate::outside::{Outside, note};
+use crate::policy::Policy;
+use crate::probe;
 use crate::sys::{self, Fork};
 use crate::wire::{Message, receive, send, wire};
 
@@ -39,7 +40,7 @@ pub struct Running {
     trainer: Pid,
     streams: Option<(OwnedFd, OwnedFd)>,
     outputs: Option<Outputs>,
-    group: Option<Group>,
+    group: Group,
     over: bool,
 }
 
@@ -60,23 +61,18 @@ pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result
     if let Some((stage, errno)) = standing.evidence.failed.take() {
         return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
     }
-    if brings_a_shell(&policy, &admitted) {
-        standing.evidence.inside.remove("run_a_shell");
-    }
-    let custody = judge(&policy, &admitted, &standing.evidence);
+    let mut custody = judge(&policy, &standing.evidence);
     let missing = crate::evidence::missing(&custody);
+    if missing.is_empty() {
+        last().map_err(|error| doing("announcing the trainer")(crate::error::errno(&error)))?;
+        standing.let_go()?;
+    }
+    // Hashing takes longer than all the rest, and nobody but the record waits for it: the trainer starts meanwhile.
+    custody.mounts = mounts(&policy, &admitted, &digests(&policy, &admitted)?);
     if !missing.is_empty() {
         return Err(SandboxError::Unenforced { custody: Box::new(custody), missing });
     }
-    last().map_err(|error| doing("announcing the trainer")(crate::error::errno(&error)))?;
-    standing.go(&policy, custody)
-}
-
-/// Whether the plan itself admits the program that a probe tries to run: that it can be run shows nothing then.
-fn brings_a_shell(policy: &Policy, admitted: &[Admitted]) -> bool {
-    let Ok(shell) = Path::new("/bin/sh").canonicalize() else { return false };
-    let in_root = |root: &Root| root.execute && root.path.canonicalize().is_ok_and(|path| shell.starts_with(path));
-    admitted.iter().any(|file| file.runs && file.source == shell) || policy.brought.roots.iter().any(in_root)
+    standing.started(&policy, custody)
 }
 
 /// Tells the trainer where its folders are.
@@ -104,8 +100,12 @@ pub(crate) struct Standing {
     streams: (OwnedFd, OwnedFd),
     trainer: Option<Pid>,
     outputs: Option<OwnedFd>,
-    group: Option<Group>,
-    _canary: Canary,
+    group: Group,
+    /// Whether the guard has said all that it had to say before the trainer's process was probed.
+    rooted: bool,
+    /// Alive until the trainer's process has been probed.
+    outside: Option<Outside>,
+    canary: Canary,
 }
 
 /// The guard's process. Dropped, it is killed with everything it guards.
@@ -128,17 +128,12 @@ impl Drop for Guarded {
 /// Makes the sandbox and has it probed.
 pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Standing, SandboxError> {
     let way = if policy.profile == Profile::None { Way::Same } else { Way::here(namespaces) };
-    let canary = Canary::place(way)?;
-    let open = canary.open_folder();
-    let control = ControlArm::begin(way, &canary.scene(&open, &open)?)?;
+    let canary = Canary::place()?;
     if way == Way::Dedicated && !namespaces {
         give_outputs(policy, way)?;
     }
-    let group = Some(Group::make(&policy.limits, 1));
     let mut scene = canary.scene(policy.inputs_inside(), policy.outputs_inside())?;
-    let bounds = bounds(policy, admitted, way, group.as_ref());
     scene.limits = Some(policy.limits);
-    scene.processes = Some(bounds.processes);
     let (guard_wire, guard_end) = wire().map_err(doing("making a wire"))?;
     let (stage, stage_end) = wire().map_err(doing("making a wire"))?;
     let (stdout, stdout_end) = pipe2(OFlag::O_CLOEXEC).map_err(doing("making a pipe"))?;
@@ -148,7 +143,6 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
         admitted,
         way,
         namespaces,
-        bounds,
         starter: (geteuid().as_raw(), getegid().as_raw()),
         base: &canary.root(),
         scene: &scene,
@@ -160,20 +154,34 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     let launched = launch(&setup)?;
     drop((guard_end, stage_end, stdout_end, stderr_end));
     let mut standing = Standing {
-        evidence: Evidence::new(way, namespaces, group.as_ref()),
+        evidence: Evidence::new(way, namespaces),
         guard: None,
         stage,
         streams: (stdout, stderr),
         trainer: None,
         outputs: None,
-        group,
-        _canary: canary,
+        group: Group::none(),
+        rooted: false,
+        outside: None,
+        canary,
     };
     match launched {
         Err(errno) => standing.evidence.namespaces = Err(("making namespaces".into(), errno)),
-        Ok(()) => standing.follow(guard_wire)?,
+        Ok(pid) => {
+            let process = sys::process_descriptor(pid).map_err(doing("opening the guard's process"))?;
+            standing.guard = Some(Guarded { pid, process, wire: Some(guard_wire) });
+        }
     }
-    standing.evidence.outside = control.finish()?;
+    // What follows happens while the guard builds its root.
+    let open = standing.canary.open_folder();
+    let outside = Outside::begin(way, policy.profile != Profile::None, &standing.canary.scene(&open, &open)?)?;
+    standing.group = Group::make(&policy.limits, 1);
+    if standing.guard.is_some() {
+        standing.follow(bounds(policy, admitted, way, &standing.group), &outside)?;
+    }
+    standing.evidence.limits(&standing.group);
+    outside.finish(&mut standing.evidence.tried)?;
+    standing.outside = Some(outside);
     Ok(standing)
 }
 
@@ -181,17 +189,16 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
 const NEIGHBOURS: u64 = 1 << 20;
 
 /// The limits as the kernel counts: with the guard and whoever else is the same user.
-fn bounds(policy: &Policy, admitted: &[Admitted], way: Way, group: Option<&Group>) -> Bounds {
+fn bounds(policy: &Policy, admitted: &[Admitted], way: Way, group: &Group) -> Bounds {
     let others = match way {
         Way::Mapped => 1,
         // The kernel counts every process of the user, and runs that start later are of the same user: where a control
         // group bounds this run alone, they must not use up its share.
-        Way::Dedicated | Way::Same if group.is_some_and(|group| group.processes().is_ok()) => NEIGHBOURS,
+        Way::Dedicated | Way::Same if group.processes().is_ok() => NEIGHBOURS,
         Way::Dedicated | Way::Same => threads_of(way.user()) + 1,
     };
     let size = |file: &Admitted| std::fs::metadata(&file.source).map_or(0, |found| found.len());
-    let grouped = group.is_some_and(|group| group.memory().is_ok());
-    let mapped = (policy.profile != Profile::None && !grouped).then(|| admitted.iter().map(size).sum());
+    let mapped = (policy.profile != Profile::None && group.memory().is_err()).then(|| admitted.iter().map(size).sum());
     Bounds::new(policy.limits, others, mapped)
 }
 
@@ -205,86 +212,57 @@ fn give_outputs(policy: &Policy, way: Way) -> Result<(), SandboxError> {
     })
 }
 
-/// The control arm: every attempt made without a sandbox, as the trainer's user, while the sandbox is being built.
-struct ControlArm {
-    pid: Pid,
-    wire: OwnedFd,
-}
-
-impl ControlArm {
-    fn begin(way: Way, scene: &Scene) -> Result<Self, SandboxError> {
-        let (wire, theirs) = wire().map_err(doing("making a wire"))?;
-        match sys::fork().map_err(doing("forking the control arm"))? {
-            Fork::Parent(pid) => Ok(Self { pid, wire }),
-            Fork::Child => {
-                drop(wire);
-                let report = |name: &str, outcome: &str| {
-                    send(theirs.as_fd(), &["probe", name, outcome], None).ok();
-                };
-                if way.become_dedicated().is_ok() {
-                    probe::run(scene, report);
-                    probe::run_twins(&scene.outputs, report);
-                }
-                report("", "");
-                sys::leave(0)
-            }
-        }
-    }
-
-    /// The outcomes by attempt.
-    fn finish(self) -> Result<BTreeMap<String, String>, SandboxError> {
-        let mut outcomes = BTreeMap::new();
-        while let Some(message) = receive(self.wire.as_fd()).map_err(doing("listening to the control arm"))? {
-            if message.word(1).is_empty() {
-                break;
-            }
-            outcomes.insert(message.word(1).to_string(), message.word(2).to_string());
-        }
-        sys::wait_process(self.pid).map_err(doing("waiting for the control arm"))?;
-        Ok(outcomes)
-    }
-}
-
 /// Makes the guard. The inner error is the kernel's refusal of namespaces.
-fn launch(setup: &Setup) -> Result<Result<(), Errno>, SandboxError> {
+fn launch(setup: &Setup) -> Result<Result<Pid, Errno>, SandboxError> {
     if !setup.namespaces {
         return match sys::fork().map_err(doing("forking the guard"))? {
             Fork::Child => guard(setup),
-            Fork::Parent(_) => Ok(Ok(())),
+            Fork::Parent(pid) => Ok(Ok(pid)),
         };
     }
-    // A process in between: it has one thread whatever the caller has, and its child is the caller's.
-    match sys::fork().map_err(doing("forking"))? {
-        Fork::Child => match sys::clone_sibling(setup.way.namespaces()) {
+    let flags = setup.way.namespaces();
+    if !sys::has_one_thread() {
+        return launch_among_threads(setup, flags);
+    }
+    Ok(match sys::clone(flags) {
+        Ok(Fork::Child) => guard(setup),
+        Ok(Fork::Parent(pid)) => Ok(pid),
+        Err(errno) => Err(errno),
+    })
+}
+
+/// Makes the guard by a process in between, which has one thread whatever the caller has: the guard is the caller's child.
+fn launch_among_threads(setup: &Setup, flags: i32) -> Result<Result<Pid, Errno>, SandboxError> {
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(doing("making a pipe"))?;
+    let between = match sys::fork().map_err(doing("forking"))? {
+        Fork::Child => match sys::clone(flags | libc::CLONE_PARENT) {
             Ok(Fork::Child) => guard(setup),
-            Ok(Fork::Parent(_)) => sys::leave(0),
+            Ok(Fork::Parent(pid)) => {
+                write(&writer, &pid.as_raw().to_ne_bytes()).ok();
+                sys::leave(0)
+            }
             Err(errno) => sys::leave(errno as i32),
         },
-        Fork::Parent(pid) => match sys::wait_process(pid).map_err(doing("waiting for a fork"))? {
-            0 => Ok(Ok(())),
-            status if libc::WIFEXITED(status) => Ok(Err(Errno::from_raw(libc::WEXITSTATUS(status)))),
-            _ => Ok(Err(Errno::EINTR)),
-        },
+        Fork::Parent(between) => between,
+    };
+    drop(writer);
+    let status = sys::wait_process(between).map_err(doing("waiting for a fork"))?;
+    let mut number = [0; 4];
+    match probe::ended(status) {
+        Err(errno) => Ok(Err(errno)),
+        Ok(()) if read(&reader, &mut number) == Ok(4) => Ok(Ok(Pid::from_raw(i32::from_ne_bytes(number)))),
+        Ok(()) => Err(SandboxError::Lost("nobody knows its number".into())),
     }
 }
 
 impl Standing {
-    /// Takes in what guard and trainer report until the trainer waits for the word, or cannot.
-    fn follow(&mut self, guard_wire: OwnedFd) -> Result<(), SandboxError> {
-        let hello = receive(guard_wire.as_fd()).map_err(doing("listening to the guard"))?;
-        let Some(hello) = hello else { return Err(SandboxError::Lost("it ended at once".into())) };
-        let pid = hello.sender.ok_or_else(|| SandboxError::Lost("it did not name itself".into()))?;
-        let process = sys::process_descriptor(pid).map_err(doing("opening the guard's process"))?;
-        if hello.kind() != "here" {
-            self.note(&hello);
-            sys::wait_process(pid).map_err(doing("waiting for the guard"))?;
-            return Ok(());
-        }
-        if let Some(group) = &self.group {
-            group.join(pid).map_err(doing("joining the control group"))?;
-        }
-        send(guard_wire.as_fd(), &["begin"], None).map_err(doing("speaking to the guard"))?;
-        self.guard = Some(Guarded { pid, process, wire: Some(guard_wire) });
+    /// Has the guard join the control groups and go on, and takes in what guard and trainer report until the trainer
+    /// waits for the word, or cannot.
+    fn follow(&mut self, bounds: Bounds, outside: &Outside) -> Result<(), SandboxError> {
+        self.join();
+        outside.ready()?;
+        let [processes, space] = bounds.numbers().map(|number| number.to_string());
+        self.say(&["begin", &processes, &space, &outside.neighbour().to_string()], None);
         loop {
             let (from_guard, from_stage) = self.wait()?;
             if from_guard && self.take(true)? {
@@ -292,8 +270,8 @@ impl Standing {
                 while !self.take(false)? {}
                 return Ok(());
             }
-            // The guard had spoken of its root before it made the trainer's process.
-            while from_stage && !self.evidence.standing() {
+            // What the guard had to say before the trainer's process was probed comes first.
+            while from_stage && !self.rooted {
                 if self.take(true)? {
                     return Ok(());
                 }
@@ -301,6 +279,24 @@ impl Standing {
             if from_stage && self.take(false)? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Hands the doors of the control groups over to the guard.
+    fn join(&mut self) {
+        let doors: Vec<std::io::Result<OwnedFd>> = self.group.doors().collect();
+        for (number, door) in doors.into_iter().enumerate() {
+            match door {
+                Ok(door) => self.say(&["join", &number.to_string()], Some(door.as_raw_fd())),
+                Err(error) => self.group.refuse(number, crate::error::errno(&error)),
+            }
+        }
+    }
+
+    /// Says something to the guard. When it is gone, what it said last says why.
+    fn say(&self, words: &[&str], descriptor: Option<i32>) {
+        if let Some(wire) = self.guard.as_ref().and_then(|guard| guard.wire.as_ref()) {
+            send(wire.as_fd(), words, descriptor).ok();
         }
     }
 
@@ -329,7 +325,7 @@ impl Standing {
         if message.kind() == "outputs" {
             self.outputs = message.descriptor.take();
         }
-        if message.kind() == "identity" {
+        if message.kind() == "ready" {
             self.trainer = message.sender;
         }
         self.note(&message);
@@ -340,14 +336,21 @@ impl Standing {
     fn note(&mut self, message: &Message) {
         let errno = |index| Errno::from_raw(i32::try_from(message.number(index)).unwrap_or(0));
         match message.kind() {
-            "identity" => self.evidence.capabilities = Some(message.word(1).into()),
-            "probe" => {
-                self.evidence.inside.insert(message.word(1).into(), message.word(2).into());
+            "ready" => {
+                self.evidence.capabilities = Some(message.word(1).into());
+                for place in (2..message.words.len()).step_by(3) {
+                    let failed = (message.word(place + 1).to_string(), errno(place + 2));
+                    let outcome = if message.number(place + 2) == 0 { Ok(()) } else { Err(failed) };
+                    self.evidence.layers.insert(message.word(place).into(), outcome);
+                }
             }
-            "layer" => {
-                let outcome =
-                    if message.number(3) == 0 { Ok(()) } else { Err((message.word(2).to_string(), errno(3))) };
-                self.evidence.layers.insert(message.word(1).into(), outcome);
+            "probes" => note(message, &mut self.evidence.tried),
+            "rooted" => {
+                self.rooted = true;
+                note(message, &mut self.evidence.tried);
+            }
+            "joined" if message.number(2) != 0 => {
+                self.group.refuse(usize::try_from(message.number(1)).unwrap_or(usize::MAX), errno(2));
             }
             "outputs" => {
                 self.evidence.entered = true;
@@ -365,11 +368,15 @@ impl Standing {
         }
     }
 
-    /// Lets the trainer go, and looks whether it really started.
-    fn go(mut self, policy: &Policy, custody: Custody) -> Result<Running, SandboxError> {
+    /// Lets the trainer go.
+    fn let_go(&self) -> Result<(), SandboxError> {
+        send(self.stage.as_fd(), &["go"], None).map_err(doing("giving the word to go"))
+    }
+
+    /// Looks whether the trainer really started.
+    fn started(mut self, policy: &Policy, custody: Custody) -> Result<Running, SandboxError> {
         let lost = || SandboxError::Lost("it ended before the trainer started".into());
         let trainer = self.trainer.ok_or_else(lost)?;
-        send(self.stage.as_fd(), &["go"], None).map_err(doing("giving the word to go"))?;
         // The wire closes with the exec; a message means that there was none.
         if let Some(message) = receive(self.stage.as_fd()).map_err(doing("watching the exec"))? {
             let errno = Errno::from_raw(i32::try_from(message.number(2)).unwrap_or(libc::EIO));
@@ -463,7 +470,7 @@ impl Running {
         }
         let status = sys::wait_process(self.guard).map_err(doing("waiting for the guard"))?;
         self.over = true;
-        let counters = self.group.as_ref().map(Group::counters).unwrap_or_default();
+        let counters = self.group.counters();
         let outputs = self.outputs.take().ok_or_else(|| SandboxError::Lost("its outputs are gone".into()))?;
         ended(&messages, status, counters, outputs)
     }

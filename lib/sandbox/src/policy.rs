@@ -83,6 +83,8 @@ pub struct Limits {
     pub storage_bytes: u64,
     /// Files and folders among the outputs.
     pub file_count: u64,
+    /// Processors that may be busy at a time.
+    pub cores: u64,
     /// Processes and threads.
     pub processes: u64,
     /// Open descriptors of one process.
@@ -99,6 +101,7 @@ impl Limits {
             memory_bytes,
             storage_bytes,
             file_count: 65_536,
+            cores,
             processes: 32 + 4 * cores,
             open_files: 1024,
             cpu_seconds: None,

@@ -1,23 +1,28 @@
-//! Attempts to do what a control forbids. Each is made once outside, as the trainer's user and without any layer, and
-//! once inside with every layer on, before the trainer starts. Only an attempt that works outside and fails inside
-//! proves anything.
+//! Attempts to do what a control forbids. Each is made once outside, as the trainer's user and without any layer; once
+//! under every layer that is to stop it, alone; and once inside with every layer on, before the trainer starts. Only an
+//! attempt that works outside and fails under a layer proves anything about that layer.
 
+use std::ffi::CString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::fd::RawFd;
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, execve};
+use xt_core::manifest::custody::Layer;
 
 use crate::error::errno;
 use crate::policy::Limits;
-use crate::sys::{self, Fork};
+use crate::sys;
+
+/// The outcome of an attempt that did what it must not do.
+pub(crate) const OK: &str = "OK";
 
 /// What the attempts reach for.
 #[derive(Clone, Debug)]
@@ -46,40 +51,73 @@ pub(crate) struct Scene {
     pub(crate) processes: Option<u64>,
 }
 
-type Attempt = fn(&Scene) -> Result<(), Errno>;
+/// An attempt.
+pub(crate) struct Attempt {
+    /// The control that it proves.
+    pub(crate) control: &'static str,
+    /// Its name.
+    pub(crate) name: &'static str,
+    make: fn(&Scene) -> Result<(), Errno>,
+    /// The layers that stop it, each alone. For landlock: from which version on.
+    layers: &'static [(Layer, u64)],
+}
 
-/// Every attempt: the control it proves, its name, and how it is made. Those marked `true` change the process that
-/// makes them, so that they get one of their own.
-pub(crate) const ATTEMPTS: &[(&str, &str, bool, Attempt)] = &[
-    ("calls.filtered", "set_up_io_uring", false, set_up_io_uring),
-    ("calls.filtered", "make_memory_file", false, make_memory_file),
-    ("calls.filtered", "watch_a_file", false, watch_a_file),
-    ("credentials.none", "read_a_private_key", false, |scene| read(scene.folder.join(".ssh/id_canary"))),
-    ("credentials.none", "use_a_keyring", false, |_| sys::add_key()),
-    ("descriptors.closed", "use_an_inherited_descriptor", false, use_an_inherited_descriptor),
-    ("filesystem.read", "read_a_host_file", false, |scene| read(scene.folder.join("file"))),
-    ("filesystem.read", "list_a_host_folder", false, |scene| list(scene.folder.clone())),
-    ("filesystem.read", "run_a_shell", true, run_a_shell),
-    ("filesystem.write", "write_into_a_host_folder", false, |scene| make(&scene.folder.join("open/made"))),
-    ("filesystem.write", "write_into_the_inputs", false, |scene| make(&scene.inputs.join("made"))),
-    ("limit.memory", "map_more_than_the_limit", false, map_more_than_the_limit),
-    ("limit.processes", "fork_at_the_limit", true, fork_at_the_limit),
-    ("limit.storage", "grow_a_file_beyond_the_limit", false, grow_a_file_beyond_the_limit),
-    ("network.none", "connect_to_tcp", false, connect_to_tcp),
-    ("network.none", "send_to_udp", false, send_to_udp),
-    ("network.none", "connect_to_abstract_socket", false, connect_to_abstract_socket),
-    ("network.none", "connect_to_path_socket", false, connect_to_path_socket),
-    ("privileges.none", "gain_privileges_by_exec", false, gain_privileges_by_exec),
-    ("privileges.none", "make_a_user_namespace", true, make_a_user_namespace),
-    ("process.isolated", "signal_a_neighbour", false, |scene| kill(scene.neighbour, None)),
-    ("process.isolated", "read_a_neighbours_environment", false, read_a_neighbours_environment),
-    ("process.isolated", "read_a_neighbours_memory", false, |scene| sys::read_memory(scene.neighbour, scene.address)),
+impl Attempt {
+    /// Whether the layer alone is to stop it; `version` is that of landlock.
+    pub(crate) fn stopped_by(&self, layer: Layer, version: u64) -> bool {
+        self.layers.iter().any(|(stage, since)| *stage == layer && *since <= version)
+    }
+}
+
+const MOUNT: (Layer, u64) = (Layer::Mount, 0);
+const NET: (Layer, u64) = (Layer::Net, 0);
+const PROCESS: (Layer, u64) = (Layer::Process, 0);
+const FILTER: (Layer, u64) = (Layer::Filter, 0);
+/// Versions of landlock that brought what is needed: files, TCP, abstract sockets and signals (landlock(7)).
+const FILES: (Layer, u64) = (Layer::Landlock, 1);
+const TCP: (Layer, u64) = (Layer::Landlock, 4);
+const SCOPES: (Layer, u64) = (Layer::Landlock, 6);
+
+const fn attempt(
+    control: &'static str,
+    name: &'static str,
+    make: fn(&Scene) -> Result<(), Errno>,
+    layers: &'static [(Layer, u64)],
+) -> Attempt {
+    Attempt { control, name, make, layers }
+}
+
+/// Every attempt.
+pub(crate) const ATTEMPTS: &[Attempt] = &[
+    attempt("calls.filtered", "set_up_io_uring", set_up_io_uring, &[FILTER]),
+    attempt("calls.filtered", "make_memory_file", make_memory_file, &[FILTER]),
+    attempt("calls.filtered", "watch_a_file", watch_a_file, &[FILTER]),
+    attempt("credentials.none", "read_a_private_key", read_a_private_key, &[MOUNT, FILES]),
+    attempt("credentials.none", "use_a_keyring", |_| sys::add_key(), &[FILTER]),
+    attempt("descriptors.closed", "use_an_inherited_descriptor", use_an_inherited_descriptor, &[]),
+    attempt("filesystem.read", "read_a_host_file", |scene| read(scene.folder.join("file")), &[MOUNT, FILES]),
+    attempt("filesystem.read", "list_a_host_folder", |scene| list(scene.folder.clone()), &[MOUNT, FILES]),
+    attempt("filesystem.read", "run_a_host_program", run_a_host_program, &[FILES]),
+    attempt("filesystem.write", "write_into_a_host_folder", write_into_a_host_folder, &[MOUNT, FILES]),
+    attempt("filesystem.write", "write_into_the_inputs", |scene| make(&scene.inputs.join("made")), &[MOUNT, FILES]),
+    attempt("limit.memory", "map_more_than_the_limit", map_more_than_the_limit, &[]),
+    attempt("limit.processes", "fork_at_the_limit", fork_at_the_limit, &[]),
+    attempt("limit.storage", "grow_a_file_beyond_the_limit", grow_a_file_beyond_the_limit, &[]),
+    attempt("network.none", "connect_to_tcp", connect_to_tcp, &[NET, TCP, FILTER]),
+    attempt("network.none", "send_to_udp", send_to_udp, &[NET, FILTER]),
+    attempt("network.none", "connect_to_abstract_socket", connect_to_abstract_socket, &[NET, SCOPES, FILTER]),
+    attempt("network.none", "connect_to_path_socket", connect_to_path_socket, &[MOUNT, FILTER]),
+    attempt("privileges.none", "gain_privileges_by_exec", gain_privileges_by_exec, &[]),
+    attempt("privileges.none", "make_a_user_namespace", make_a_user_namespace, &[FILTER]),
+    attempt("process.isolated", "signal_a_neighbour", |scene| kill(scene.neighbour, None), &[PROCESS, SCOPES]),
+    attempt("process.isolated", "read_a_neighbours_environment", read_environment, &[PROCESS, FILES]),
+    attempt("process.isolated", "read_a_neighbours_memory", read_memory, &[PROCESS, FILES, FILTER]),
 ];
 
 type FolderAttempt = fn(&Path) -> Result<(), Errno>;
 
-/// Attempts to exceed a file system that grants [`TWIN_BYTES`] and [`TWIN_FILES`]. Inside, they are made on a small twin of
-/// the output folder, mounted in the same way: filling the real one would cost its whole size.
+/// Attempts to exceed a file system that grants [`TWIN_BYTES`] and [`TWIN_FILES`]. Inside, they are made in the output
+/// folder while it is still that small: filling it would cost its whole size.
 pub(crate) const TWINS: &[(&str, &str, FolderAttempt)] = &[
     ("limit.files", "make_more_files_than_granted", make_too_many_files),
     ("limit.storage", "write_more_than_granted", write_too_much),
@@ -90,10 +128,8 @@ pub(crate) const TWIN_BYTES: u64 = 16 << 10;
 pub(crate) const TWIN_FILES: u64 = 4;
 
 /// Makes the attempts of [`TWINS`] in `folder`.
-pub(crate) fn run_twins(folder: &Path, mut report: impl FnMut(&str, &str)) {
-    for (_, name, attempt) in TWINS {
-        report(name, &word(attempt(folder)));
-    }
+pub(crate) fn run_twins(folder: &Path) -> Vec<(&'static str, String)> {
+    TWINS.iter().map(|(_, name, attempt)| (*name, word(attempt(folder)))).collect()
 }
 
 fn make_too_many_files(folder: &Path) -> Result<(), Errno> {
@@ -113,29 +149,24 @@ fn write_too_much(folder: &Path) -> Result<(), Errno> {
     outcome
 }
 
-/// Makes every attempt and tells `report` how it went: `OK` or the error's name.
-pub(crate) fn run(scene: &Scene, mut report: impl FnMut(&str, &str)) {
+/// Makes the wanted attempts and says how each went: `OK` or the error's name.
+pub(crate) fn outcomes(scene: &Scene, wanted: impl Fn(&Attempt) -> bool) -> Vec<(&'static str, String)> {
     sys::ignore_signal(libc::SIGXFSZ);
-    for (_, name, apart, attempt) in ATTEMPTS {
-        let outcome = if *apart { forked(|| attempt(scene)) } else { attempt(scene) };
-        report(name, &word(outcome));
-    }
+    let chosen = ATTEMPTS.iter().filter(|attempt| wanted(attempt));
+    chosen.map(|attempt| (attempt.name, word((attempt.make)(scene)))).collect()
 }
 
 /// The outcome as a word.
 pub(crate) fn word(outcome: Result<(), Errno>) -> String {
-    outcome.map_or_else(|errno| format!("{errno:?}"), |()| "OK".into())
+    outcome.map_or_else(|errno| format!("{errno:?}"), |()| OK.into())
 }
 
-/// Makes an attempt in a process of its own.
-fn forked(attempt: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
-    match sys::fork()? {
-        Fork::Child => sys::leave(attempt().err().map_or(0, |errno| errno as i32)),
-        Fork::Parent(pid) => match sys::wait_process(pid)? {
-            0 => Ok(()),
-            status if libc::WIFEXITED(status) => Err(Errno::from_raw(libc::WEXITSTATUS(status))),
-            _ => Err(Errno::EINTR),
-        },
+/// The outcome that a process's end tells, which left with an error number or was replaced by a program.
+pub(crate) fn ended(status: i32) -> Result<(), Errno> {
+    match libc::WEXITSTATUS(status) {
+        0 if libc::WIFEXITED(status) => Ok(()),
+        code if libc::WIFEXITED(status) => Err(Errno::from_raw(code)),
+        _ => Err(Errno::EINTR),
     }
 }
 
@@ -156,9 +187,34 @@ fn make(path: &Path) -> Result<(), Errno> {
     io(fs::remove_dir(path))
 }
 
-fn run_a_shell(_: &Scene) -> Result<(), Errno> {
+fn read_a_private_key(scene: &Scene) -> Result<(), Errno> {
+    read(scene.folder.join(".ssh/id_canary"))
+}
+
+fn write_into_a_host_folder(scene: &Scene) -> Result<(), Errno> {
+    make(&scene.folder.join("open/made"))
+}
+
+fn run_a_host_program(scene: &Scene) -> Result<(), Errno> {
+    let path = CString::new(scene.folder.join("program").as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
     let none: [&std::ffi::CStr; 0] = [];
-    execve(c"/bin/sh", &[c"sh", c"-c", c":"], &none).map(drop)
+    let mut busy = 0;
+    loop {
+        let status = sys::apart(0, &mut || {
+            let Err(errno) = execve(&path, &[c"program"], &none);
+            errno as i32
+        })?;
+        match ended(status) {
+            // Another thread has just forked a process, which has not yet closed what wrote the program.
+            Err(Errno::ETXTBSY) if busy < 50 => busy += 1,
+            outcome => return outcome,
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+}
+
+fn make_a_user_namespace(_: &Scene) -> Result<(), Errno> {
+    sys::apart(libc::CLONE_NEWUSER, &mut || 0).map(drop)
 }
 
 fn set_up_io_uring(_: &Scene) -> Result<(), Errno> {
@@ -195,18 +251,17 @@ fn map_more_than_the_limit(scene: &Scene) -> Result<(), Errno> {
 }
 
 fn fork_at_the_limit(scene: &Scene) -> Result<(), Errno> {
-    if let Some(limit) = scene.processes {
-        let (soft, _) = getrlimit(Resource::RLIMIT_NPROC)?;
-        if soft == RLIM_INFINITY || soft > limit {
-            return Ok(());
-        }
-        // The kernel refuses at the number asked for as it refuses at one.
-        setrlimit(Resource::RLIMIT_NPROC, 1, 1)?;
+    let fork = || sys::apart(0, &mut || 0).map(drop);
+    let Some(limit) = scene.processes else { return fork() };
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
+    if soft == RLIM_INFINITY || soft > limit {
+        return Ok(());
     }
-    match sys::fork()? {
-        Fork::Child => sys::leave(0),
-        Fork::Parent(pid) => sys::wait_process(pid).map(drop),
-    }
+    // The kernel refuses at the number asked for as it refuses at one.
+    setrlimit(Resource::RLIMIT_NPROC, 1, hard)?;
+    let outcome = fork();
+    setrlimit(Resource::RLIMIT_NPROC, soft, hard)?;
+    outcome
 }
 
 fn grow_a_file_beyond_the_limit(scene: &Scene) -> Result<(), Errno> {
@@ -246,10 +301,10 @@ fn gain_privileges_by_exec(_: &Scene) -> Result<(), Errno> {
     }
 }
 
-fn make_a_user_namespace(_: &Scene) -> Result<(), Errno> {
-    unshare(CloneFlags::CLONE_NEWUSER)
+fn read_environment(scene: &Scene) -> Result<(), Errno> {
+    read(format!("/proc/{}/environ", scene.neighbour).into())
 }
 
-fn read_a_neighbours_environment(scene: &Scene) -> Result<(), Errno> {
-    read(format!("/proc/{}/environ", scene.neighbour).into())
+fn read_memory(scene: &Scene) -> Result<(), Errno> {
+    sys::read_memory(scene.neighbour, scene.address)
 }

@@ -1,6 +1,7 @@
 //! Landlock: what the trainer may open, by path, on top of what its file system shows.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
@@ -18,7 +19,8 @@ const NEWEST: u64 = 10;
 
 /// Version that the kernel offers; 0 without landlock.
 pub(crate) fn version() -> u64 {
-    ask().unwrap_or(0)
+    static VERSION: OnceLock<u64> = OnceLock::new();
+    *VERSION.get_or_init(|| ask().unwrap_or(0))
 }
 
 /// Asks the kernel for its version (landlock_create_ruleset(2) with `LANDLOCK_CREATE_RULESET_VERSION`).
@@ -107,6 +109,15 @@ fn grants(policy: &Policy, admitted: &[Admitted], proc: bool) -> Vec<(PathBuf, G
 
 /// Confines the calling thread and its children for ever.
 pub(crate) fn confine(policy: &Policy, admitted: &[Admitted], proc: bool) -> Result<(), Failed> {
+    restrict(&grants(policy, admitted, proc))
+}
+
+/// Confines the calling thread for ever to reading below `folder`, with the same rights withheld as from a trainer.
+pub(crate) fn confine_to_read(folder: &Path) -> Result<(), Failed> {
+    restrict(&[(folder.into(), Grant::ReadTree)])
+}
+
+fn restrict(grants: &[(PathBuf, Grant)]) -> Result<(), Failed> {
     let offered = ask().map_err(at("landlock"))?;
     let version = ABI::from(i32::try_from(offered.min(NEWEST)).unwrap_or(0));
     let failed = |stage: &str| (format!("landlock: {stage}"), last());
@@ -121,8 +132,8 @@ pub(crate) fn confine(policy: &Policy, admitted: &[Admitted], proc: bool) -> Res
         ruleset = ruleset.scope(Scope::from_all(version)).map_err(|_| failed("scopes"))?;
     }
     let mut created = ruleset.create().map_err(|_| failed("creating the rules"))?;
-    for (path, grant) in grants(policy, admitted, proc) {
-        let open = PathFd::new(&path).map_err(|_| failed(&format!("opening {}", path.display())))?;
+    for (path, grant) in grants {
+        let open = PathFd::new(path).map_err(|_| failed(&format!("opening {}", path.display())))?;
         created = created
             .add_rule(PathBeneath::new(open, grant.rights(version)))
             .map_err(|_| failed(&format!("rule for {}", path.display())))?;

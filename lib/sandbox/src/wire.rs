@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use crate::sys;
 
 /// No message is longer.
-const LONGEST: usize = 60_000;
+const LONGEST: usize = 16_384;
 
 /// A message: its words, its sender, and a descriptor if one came with it.
 pub(crate) struct Message {
@@ -68,7 +68,7 @@ pub(crate) fn send(to: BorrowedFd<'_>, words: &[&str], descriptor: Option<RawFd>
 
 /// The next message; none when nobody can send any more.
 pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<Option<Message>, Errno> {
-    let mut buffer = vec![0; LONGEST];
+    let mut buffer = [0; LONGEST];
     let mut space = cmsg_space!(RawFd, UnixCredentials);
     let mut parts = [IoSliceMut::new(&mut buffer)];
     let (mut sender, mut descriptor) = (None, None);

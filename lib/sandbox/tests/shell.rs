@@ -18,6 +18,7 @@ fn policy(folder: &Path, script: &str) -> Policy {
     Policy {
         profile: Profile::Full,
         floor: BTreeMap::from([
+            ("limit.cpu".into(), Floor::Preferred),
             ("limit.memory".into(), Floor::Preferred),
             ("limit.processes".into(), Floor::Preferred),
         ]),

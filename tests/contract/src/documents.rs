@@ -24,7 +24,7 @@ use xt_core::manifest::candidate::{
 };
 use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
-use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::decision::{Context, Decision, Interval};
 use xt_core::manifest::evaluation::{
@@ -329,6 +329,8 @@ fn run(plan: &Plan) -> Run {
             survivors_killed: Some(0),
             out_of_memory_kills: Some(0),
             process_limit_hits: Some(0),
+            throttled_periods: Some(2),
+            throttled_nanoseconds: Some(40_000_000),
             denied_calls: Some(1),
             digests_cached: plan.command().map(|_| 3),
         },
@@ -354,6 +356,8 @@ fn runs() -> Vec<Run> {
         survivors_killed: None,
         out_of_memory_kills: None,
         process_limit_hits: None,
+        throttled_periods: None,
+        throttled_nanoseconds: None,
         denied_calls: None,
         digests_cached: None,
     };
@@ -368,6 +372,7 @@ fn runs() -> Vec<Run> {
 fn custodies() -> Vec<Custody> {
     let probe = Probe {
         probe: String::from("connect 127.0.0.1"),
+        stage: Layer::Net,
         control: String::from("OK"),
         inside: String::from("ENETUNREACH"),
     };

@@ -94,10 +94,30 @@ crate::record! {
     pub struct Probe {
         /// What was tried.
         probe: String,
+        /// Which layer stood when it was tried inside.
+        stage: Layer,
         /// Its outcome without the sandbox: `OK` or the error's name.
         control: String,
         /// Its outcome inside: `OK` or the error's name.
         inside: String,
+    }
+}
+
+crate::words! {
+    /// Which layer stood when an attempt was made.
+    pub enum Layer {
+        /// A file system of its own alone.
+        Mount "mount",
+        /// A network of its own alone.
+        Net "net",
+        /// A process number space of its own alone.
+        Process "process",
+        /// Landlock alone.
+        Landlock "landlock",
+        /// The system-call filter alone.
+        Filter "seccomp",
+        /// Every layer, as the trainer has them.
+        All "all",
     }
 }
 

@@ -75,8 +75,8 @@ crate::words! {
 }
 
 impl Intent {
-    /// The envelope of a plan that was compiled without an intent: one core, 4 GiB, one hour, full isolation. Memory and
-    /// process counts need a control group, which not every host grants, so these two are preferred.
+    /// The envelope of a plan that was compiled without an intent: one core, 4 GiB, one hour, full isolation. Processor
+    /// time, memory and process counts need a control group, which not every host grants, so these are preferred.
     pub fn default_for(cores: u64) -> Self {
         let name = |text: &str| Name::new(text).unwrap_or_else(|| unreachable!("a literal identifier"));
         Self {
@@ -93,8 +93,8 @@ impl Intent {
             },
             isolation: Isolation {
                 profile: Profile::Full,
-                floor: [("limit.memory", Floor::Preferred), ("limit.processes", Floor::Preferred)]
-                    .map(|(control, floor)| (String::from(control), floor))
+                floor: ["limit.cpu", "limit.memory", "limit.processes"]
+                    .map(|control| (String::from(control), Floor::Preferred))
                     .into(),
             },
         }

@@ -246,6 +246,10 @@ crate::record! {
         out_of_memory_kills: Option<u64>,
         /// Forks refused by the process limit.
         process_limit_hits: Option<u64>,
+        /// Tenths of a second in which the processor time of the envelope ran out.
+        throttled_periods: Option<u64>,
+        /// Nanoseconds that threads waited because of that.
+        throttled_nanoseconds: Option<u64>,
         /// System calls refused and seen by the supervisor.
         denied_calls: Option<u64>,
         /// Files of a command whose digest was known from an earlier reading and whose times and size had not changed since, so that they were not read again.

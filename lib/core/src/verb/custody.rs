@@ -10,13 +10,14 @@ use crate::manifest::custody::{Control, Custody, State};
 use crate::manifest::intent::{Floor, Profile};
 
 /// Every control, in the order of the record.
-pub const CONTROLS: [&str; 13] = [
+pub const CONTROLS: [&str; 14] = [
     "calls.filtered",
     "credentials.none",
     "descriptors.closed",
     "environment.built",
     "filesystem.read",
     "filesystem.write",
+    "limit.cpu",
     "limit.files",
     "limit.memory",
     "limit.processes",
@@ -34,9 +35,10 @@ pub fn asked(profile: Profile, control: &str) -> bool {
     profile != Profile::None || BARE.contains(&control)
 }
 
-/// What stays open in a profile without namespaces (named in xt(7)).
+/// What stays open by the nature of a control or of a profile without namespaces (named in xt(7)).
 pub fn residue(profile: Profile, control: &str) -> &'static [&'static str] {
     match control {
+        "limit.cpu" => &["nobody tries to exceed it beforehand: processor time is granted by the tenth of a second"],
         _ if profile == Profile::Full => &[],
         "filesystem.read" => &["existence and size of other files can be seen: landlock does not restrict stat"],
         "filesystem.write" => &["reading changes the access times of inputs"],
@@ -65,7 +67,7 @@ pub fn missing(custody: &Custody) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Whether a control is what its profile promises: everything in `full`, and all but its named residue elsewhere.
+/// Whether a control is what its profile promises: everything in `full`, and all but its named residue.
 fn kept(profile: Profile, control: &Control) -> bool {
     let residue = residue(profile, &control.id);
     match control.state {

@@ -10,7 +10,7 @@ use xt_core::field::{Field as _, Manifest as _};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::candidate::Candidate;
-use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Mount, Principal, Probe, State};
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Mode, Plan};
@@ -164,14 +164,19 @@ pub fn parameters() -> Result<Digest, String> {
 /// The custody record: what is required was enforced.
 pub fn custody(plan: &Plan) -> Custody {
     let control = |id: &&str| {
-        let preferred = matches!(*id, "limit.memory" | "limit.processes");
+        let preferred = matches!(*id, "limit.cpu" | "limit.memory" | "limit.processes");
         Control {
             id: (*id).into(),
             floor: if preferred { Floor::Preferred } else { Floor::Required },
             mechanisms: vec!["filter: refused calls".into()],
             state: if preferred { State::Unavailable } else { State::Enforced },
             missing: vec![],
-            proof: vec![Probe { probe: "attempt".into(), control: "OK".into(), inside: "EPERM".into() }],
+            proof: vec![Probe {
+                probe: "attempt".into(),
+                stage: Layer::All,
+                control: "OK".into(),
+                inside: "EPERM".into(),
+            }],
         }
     };
     let mount = |at: &str, digest| Mount { at: at.into(), digest: Some(digest), flags: vec!["ro".into()] };
@@ -272,6 +277,8 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
             survivors_killed: None,
             out_of_memory_kills: None,
             process_limit_hits: None,
+            throttled_periods: None,
+            throttled_nanoseconds: None,
             denied_calls: None,
             digests_cached: None,
         },

@@ -40,7 +40,7 @@ impl Place {
 
     /// A policy for `program` of this place, or for one of the host if it is absolute.
     pub fn policy(&self, profile: Profile, program: &str, arguments: &[&str]) -> Policy {
-        let preferred = ["limit.memory", "limit.processes"].map(|id| (String::from(id), Floor::Preferred));
+        let preferred = ["limit.cpu", "limit.memory", "limit.processes"].map(|id| (String::from(id), Floor::Preferred));
         Policy {
             profile,
             floor: BTreeMap::from(preferred),

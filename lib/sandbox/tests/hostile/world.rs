@@ -28,6 +28,7 @@ const LIMITS: Limits = Limits {
     memory_bytes: 256 << 20,
     storage_bytes: 16 << 20,
     file_count: 1000,
+    cores: 2,
     processes: 40,
     open_files: 64,
     cpu_seconds: Some(300),
@@ -248,6 +249,7 @@ pub fn run_arm() {
     let policy = Policy {
         profile,
         floor: BTreeMap::from([
+            ("limit.cpu".into(), Floor::Preferred),
             ("limit.memory".into(), Floor::Preferred),
             ("limit.processes".into(), Floor::Preferred),
         ]),
