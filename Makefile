@@ -75,6 +75,7 @@ generate: build ## Rewrite man/ and schemas/ from the code
 .PHONY: bench
 bench: build ## Time what matters, in pairs
 	@benches/start
+	@benches/custody
 	@benches/snapshot
 	@benches/submit
 
