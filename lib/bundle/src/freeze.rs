@@ -76,10 +76,10 @@ const MOST_ANCESTORS: usize = 10_000;
 /// The runs that `run` went on from, the nearest first.
 fn ancestors(store: &Store, run: &Run) -> Result<Vec<Ancestor>, BundleError> {
     let (mut all, mut next): (Vec<Ancestor>, _) = (Vec::new(), run.start.clone());
-    while let Some(start) = next.filter(|_| all.len() < MOST_ANCESTORS) {
+    while let Some(start) = next.take().filter(|_| all.len() < MOST_ANCESTORS) {
         let run: Run = store.manifest(start.run)?;
         let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
-        next = run.start.clone();
+        next.clone_from(&run.start);
         all.push(Ancestor { run, custody, snapshot: store.manifest(start.snapshot)? });
     }
     Ok(all)

@@ -162,7 +162,9 @@ impl Ledger {
                     samples_per_epoch: *samples_per_epoch,
                 })
             }
-            Message::Step { .. } | Message::Held { .. } if self.measures => {
+            Message::Step { .. } | Message::Held { .. } | Message::Snapshot { .. } | Message::Drained { .. }
+                if self.measures =>
+            {
                 Err(Disagreement::OutOfPlace { word, when: "in an evaluation" })
             }
             Message::Measured { batch, .. } if self.measures => self.batch(*batch),

@@ -48,13 +48,12 @@ impl Before {
         };
         let all = store.get(trace.digest)?;
         let (steps, bad, length) = head(id, &all, start.step);
-        match steps.last().filter(|last| last.step == start.step) {
-            Some(last) => check_line(&snapshot, last, &mut faults),
-            None => {
-                let why = bad.map_or_else(|| format!("it has {} steps", steps.len()), |bad| bad.to_string());
-                let message = format!("the trace of the run {} does not reach step {}: {why}", start.run, start.step);
-                faults.add("start#/run", "snapshot.trace", message);
-            }
+        if let Some(last) = steps.last().filter(|last| last.step == start.step) {
+            check_line(&snapshot, last, &mut faults);
+        } else {
+            let why = bad.map_or_else(|| format!("it has {} steps", steps.len()), |bad| bad.to_string());
+            let message = format!("the trace of the run {} does not reach step {}: {why}", start.run, start.step);
+            faults.add("start#/run", "snapshot.trace", message);
         }
         let Some(last) = steps.last().filter(|_| faults.is_empty()).cloned() else {
             return Err(RuntimeError::Refused(faults));

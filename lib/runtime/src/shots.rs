@@ -79,16 +79,16 @@ impl<'a> Shots<'a> {
         let Some(line) = self.lines.get(&step) else {
             return Ok(Some(Err(Disagreement::Snapshot { step, why: "none was due there".into() })));
         };
-        let shelf = Shelf {
+        let place = Shelf {
             store: &supervisor.place.store,
             attempt: &self.attempt.id,
             scratch: &supervisor.folder.snapshots(),
             limits: &self.limits,
         };
         let stack = Stack { reported: reported.cloned(), ..self.stack.clone() };
-        match shelf.take(outputs, position, line, (self.plan, stack))? {
+        match place.take(outputs, position, line, (self.plan, stack))? {
             Ok(_) => {
-                shelf.thin(&self.cadence)?;
+                place.thin(&self.cadence)?;
                 self.lines = self.lines.split_off(&step);
                 self.last = Some(step);
                 Ok(Some(Ok(step)))

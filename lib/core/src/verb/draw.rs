@@ -9,6 +9,7 @@ use core::fmt::Write as _;
 
 use crate::manifest::replay::Component;
 use crate::manifest::trace::Step;
+use crate::number::Finite;
 use crate::verb::compare;
 
 const WIDTH: f64 = 900.0;
@@ -25,7 +26,7 @@ const COLOURS: [&str; 3] = ["#0072b2", "#e69f00", "#d55e00"];
 /// The picture of two traces with these names. A second trace without steps is left out.
 pub fn comparison(names: [&str; 2], first: &[Step], second: &[Step]) -> String {
     let last = first.iter().chain(second).map(|step| step.step).max().unwrap_or(1);
-    let losses = first.iter().chain(second).filter_map(|step| step.loss).map(|loss| loss.get());
+    let losses = first.iter().chain(second).filter_map(|step| step.loss).map(Finite::get);
     let (low, high) =
         losses.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), loss| (low.min(loss), high.max(loss)));
     let frame = Frame { last, low, high };
@@ -155,7 +156,7 @@ fn put(svg: &mut String, part: core::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
     use crate::digest::Digest;
-    use crate::number::{Bits32, Finite};
+    use crate::number::Bits32;
 
     fn steps(losses: &[f32]) -> Vec<Step> {
         let digest = Digest::of(b"x");
