@@ -224,12 +224,6 @@ impl XtSnapshot {
         Ok(Snapshot::decode(&self.read(argument)?)?)
     }
 
-    fn print(&self, snapshot: &Snapshot) -> Result<(), Error> {
-        let mut output = Output::new(None)?;
-        output.document(&snapshot.encode())?;
-        output.finish()
-    }
-
     /// The state after a step: stored, or computed again.
     fn at_step(&self, left: &Left) -> Result<Exit, Error> {
         let Some(step) = self.step else {
@@ -251,7 +245,7 @@ impl XtSnapshot {
         let original = Original { run: &run, plan: &papers.plan, steps: &papers.steps };
         let (states, _) = original.states(&store)?;
         if let Some(stored) = states.iter().find(|taken| taken.step == step) {
-            self.print(&store.manifest(stored.snapshot)?)?;
+            print(&store.manifest(stored.snapshot)?)?;
             return Ok(Exit::Yes);
         }
         self.compute(&original, &store, step, left)
@@ -296,7 +290,9 @@ impl XtSnapshot {
         let snapshot: Snapshot = store.manifest(id)?;
         let mut faults = Faults::new();
         let line = usize::try_from(step - 1).ok().and_then(|index| original.steps.get(index));
-        line.into_iter().for_each(|line| check_line(&snapshot, line, &mut faults));
+        if let Some(line) = line {
+            check_line(&snapshot, line, &mut faults);
+        }
         if !faults.is_empty() {
             return Err(SnapshotError::Diverged { step, faults }.into());
         }
@@ -311,7 +307,7 @@ impl XtSnapshot {
             &self.common,
             &format!("snapshot: computed again from step {begin}, {} steps; it is what the trace says", step - begin),
         );
-        self.print(&snapshot)?;
+        print(&snapshot)?;
         Ok(Exit::Yes)
     }
 
@@ -369,7 +365,7 @@ impl XtSnapshot {
         for fault in &faults.0 {
             note(&self.common, &format!("snapshot: {fault}"));
         }
-        self.print(&snapshot)?;
+        print(&snapshot)?;
         Ok(if faults.is_empty() { Exit::Yes } else { Exit::No })
     }
 
@@ -419,6 +415,12 @@ impl Bytes {
     fn files(&self) -> Files<'_> {
         Files { parameters: &self.parameters, optimizer: &self.optimizer }
     }
+}
+
+fn print(snapshot: &Snapshot) -> Result<(), Error> {
+    let mut output = Output::new(None)?;
+    output.document(&snapshot.encode())?;
+    output.finish()
 }
 
 /// A snapshot for people.

@@ -600,7 +600,7 @@ fn a_true_run_that_was_drained_and_resumed_freezes_and_replays_in_an_empty_store
     let started = place.tool("run", &["--detach", "plan.json"]);
     let attempt = started.stdout.trim().to_string();
     let telemetry = place.store_path().join("runs").join(&attempt).join("telemetry.jsonl");
-    let lines = || fs::read(&telemetry).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count();
+    let lines = || fs::read_to_string(&telemetry).unwrap_or_default().lines().count();
     wait_for("some steps", || (lines() > 10).then_some(()));
     let part = place.tool("run", &["--drain", &attempt]).run(Status::Drained, 76);
     assert!(part.progress.steps < MANY, "{}", part.progress.steps);

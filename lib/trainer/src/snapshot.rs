@@ -239,7 +239,9 @@ pub(crate) fn restore(state: &mut State, snapshot: &Snapshot, plan: &Plan, input
         ("optimizer", checkpoint::read(memory.layout, &mut rows, &files[1])),
     ];
     for (part, why) in read.into_iter().filter_map(|(part, read)| Some((part, read.err()?))) {
-        why.into_iter().for_each(|why| faults.add(format!("snapshot#/{part}"), "snapshot.tensor", why));
+        for why in why {
+            faults.add(format!("snapshot#/{part}"), "snapshot.tensor", why);
+        }
     }
     if faults.is_empty() {
         (*memory.updates, *memory.steps) = (snapshot.updates, snapshot.step);
