@@ -17,6 +17,7 @@ use xt_core::canonical::{Value, parse, parse_all};
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest};
 use xt_core::instant::Instant;
+use xt_core::manifest::intent::Profile;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::replay::{Component, Outcome, Replay, TraceDiff};
 use xt_core::manifest::run::{Run, Status, Taken, TraceReference};
@@ -266,6 +267,19 @@ fn a_drained_run_goes_on_as_another_attempt_and_is_what_it_would_have_been() {
     assert_eq!(bench.record().attempts().unwrap().len(), 2);
     let run = bench.record().standing_of(&attempts[1].id).unwrap();
     assert_eq!(run.run_state, RunState::Succeeded);
+}
+
+/// Without a file system of its own a worker writes into a folder of the host, and the rest is the same.
+#[test]
+fn a_run_without_isolation_is_drained_and_resumed_alike() {
+    let bench = Bench::new();
+    let plan = bench.plan_with("slow 20", 40, |intent| intent.isolation.profile = Profile::None);
+    let (attempt, part) = drained(&bench, &plan, &["--snapshot-every", "3"]);
+    assert_eq!(part.isolation, Profile::None);
+    let resumed = Ended::of(bench.xt_run(&["--resume", attempt.as_str()]).output().unwrap()).run(Status::Succeeded, 0);
+    let undisturbed = Bench::new().run(&plan, &[]).run(Status::Succeeded, 0);
+    assert_eq!(resumed.trace, undisturbed.trace);
+    assert!(!bench.run_folder(&attempt).join("snapshots").exists(), "what was taken is not kept twice");
 }
 
 #[test]

@@ -125,3 +125,27 @@ fn every_recipe_goes_on_bit_for_bit_from_a_random_step_in_a_new_process() {
     println!("{} combinations, {steps} restored steps, all equal in every component", recipes.len());
     assert!(steps > 2 * recipes.len());
 }
+
+#[test]
+fn chains_of_three_restores_give_what_one_run_gives() {
+    let mut chains = 0;
+    for (number, recipe) in recipes().iter().enumerate().step_by(12) {
+        let plan = plan_of(recipe, number as u64);
+        let whole = Desk::new(&plan).train_part(&plan, None, &EACH, None);
+        let last = plan.work.steps;
+        let cuts = [last / 4, last / 2, 3 * last / 4].map(|cut| cut.max(1));
+        let mut left = Desk::new(&plan).train_part(&plan, Some(cuts[0]), &EACH, None);
+        let mut steps = left.told();
+        for (from, to) in cuts.iter().zip(cuts[1..].iter().map(|cut| Some(*cut)).chain([None])) {
+            let shot = left.shot(&plan, *from);
+            left = Desk::new(&plan).train_part(&plan, to, &EACH, Some(&shot));
+            assert_eq!(left.code, Some(0), "{recipe:?}: {}", left.stderr);
+            steps.extend(left.told());
+        }
+        assert_eq!(steps, whole.told(), "{recipe:?} cut after {cuts:?}");
+        assert_eq!(left.output("model/model.safetensors"), whole.output("model/model.safetensors"));
+        chains += 1;
+    }
+    println!("{chains} chains of three restores");
+    assert_eq!(chains, 6);
+}
