@@ -109,6 +109,7 @@ fn train<W: Write>(
         cpu_capability: pins.cpu_capability,
         threads: pins.threads,
     })?;
+    snapshots.prepare(&trainer);
     let stops = candidate.stops.non_finite == NonFinite::Hold;
     while trainer.state.steps < last {
         let reason = step(&mut trainer, &mut trace, telemetry)?;

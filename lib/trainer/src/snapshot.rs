@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xt_core::digest::Digest;
@@ -44,6 +44,13 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// One that has its memory already: `length` values in each of the parameters and of so many rows. Values that are not
+    /// zero make the system hand the memory out now.
+    fn with_memory(length: usize, rows: usize) -> Self {
+        let row = || vec![1.0; length];
+        Self { values: row(), rows: (0..rows).map(|_| ("", row())).collect(), ..Self::default() }
+    }
+
     /// Fills it. Memory that it has from an earlier time is used again, since fresh memory would cost a page fault every
     /// 4 kB.
     pub(crate) fn copy(&mut self, memory: &Memory<'_>, generator: Generator, cursor: Cursor) {
@@ -81,6 +88,8 @@ pub struct Snapshots {
     cadence: Cadence,
     control: Control,
     writer: Option<Writing>,
+    /// Frames that are being made beside the first steps.
+    preparing: Option<JoinHandle<Vec<Frame>>>,
     /// The last step after which a snapshot was begun.
     begun: u64,
     draining: bool,
@@ -101,7 +110,27 @@ struct Writing {
 impl Snapshots {
     /// Snapshots at `cadence`, written into `outputs`.
     pub const fn new(outputs: PathBuf, cadence: Cadence, control: Control) -> Self {
-        Self { outputs, cadence, control, writer: None, begun: 0, draining: false, waiting: Vec::new() }
+        Self {
+            outputs,
+            cadence,
+            control,
+            writer: None,
+            preparing: None,
+            begun: 0,
+            draining: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Begins to make the frames that snapshots by the way will need, so that the first of them waits for a copy and not for
+    /// memory.
+    pub fn prepare(&mut self, trainer: &Trainer) {
+        if self.cadence.every.is_some() {
+            let memory = trainer.state.memory();
+            let (length, rows) = (memory.layout.length(), memory.rows.len());
+            self.preparing =
+                Some(thread::spawn(move || (0..FRAMES).map(|_| Frame::with_memory(length, rows)).collect()));
+        }
     }
 
     /// Whether the run is to stop at the next step boundary.
@@ -172,6 +201,11 @@ impl Snapshots {
 
     /// A frame to copy into; waits for one when all are being written.
     fn frame<W: Write>(&mut self, telemetry: &mut Telemetry<W>) -> Result<Frame, TrainError> {
+        if let Some(preparing) = self.preparing.take() {
+            let frames = preparing.join().map_err(|_| gone())?;
+            self.writer().made = frames.len();
+            self.writer().spare = frames;
+        }
         if let Some(frame) = self.writer().spare.pop() {
             return Ok(frame);
         }
