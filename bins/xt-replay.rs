@@ -332,7 +332,7 @@ impl Arguments {
         };
         note(&self.common, &format!("replay: {}", tell::replay(replay, &followed.run)));
         if let Some(found) = &replay.localization {
-            note(&self.common, &format!("replay: {}", place(found)));
+            note(&self.common, &format!("replay: {}", tell::localization(found)));
         }
         if !replay.allowed.is_empty() {
             let names: Vec<&str> = replay.allowed.iter().map(|pin| pin.what.as_str()).collect();
@@ -547,23 +547,6 @@ impl<'a> Again<'a> {
 
 /// So many tensors are listed.
 const MOST_TENSORS: usize = 20;
-
-/// Where a divergence is, in words.
-fn place(found: &Localization) -> String {
-    let Localization { step, stage, restores, steps_again, differing, .. } = found;
-    let cost = format!("{restores} restores, {steps_again} steps computed again");
-    let (Some(tensor), Some(at)) = (found.tensors.first(), found.compared_at) else {
-        return format!(
-            "step {step}, stage {stage}; no state at or after it is stored, so no tensor can be named ({cost})"
-        );
-    };
-    let ulp = tensor.largest_ulp.map_or_else(|| "not finite".into(), |ulp| format!("at most {ulp} ULP"));
-    let spread = if at == *step { String::new() } else { format!(", seen after step {at}") };
-    format!(
-        "step {step}, stage {stage}, {} {}: {} of {} elements differ, {ulp}; {differing} tensors{spread} ({cost})",
-        tensor.part, tensor.name, tensor.differing, tensor.elements
-    )
-}
 
 /// What was recorded, and how far it is to be repeated.
 struct Recorded {

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::manifest::replay::{Audit, Divergence, Outcome, Replay, TraceDiff};
+use crate::manifest::replay::{Audit, Divergence, Localization, Outcome, Replay, TraceDiff};
 use crate::manifest::run::Run;
 
 /// What a comparison of two recorded traces says.
@@ -53,4 +53,21 @@ pub fn replay(replay: &Replay, run: &Run) -> String {
             format!("incomplete, {equal_steps} of {steps} steps were equal: {status}: {cause}")
         }
     }
+}
+
+/// Where a divergence is, in words.
+pub fn localization(found: &Localization) -> String {
+    let Localization { step, stage, restores, steps_again, differing, .. } = found;
+    let cost = format!("{restores} restores, {steps_again} steps computed again");
+    let (Some(tensor), Some(at)) = (found.tensors.first(), found.compared_at) else {
+        return format!(
+            "step {step}, stage {stage}; no state at or after it is stored, so no tensor can be named ({cost})"
+        );
+    };
+    let ulp = tensor.largest_ulp.map_or_else(|| "not finite".into(), |ulp| format!("at most {ulp} ULP"));
+    let spread = if at == *step { String::new() } else { format!(", seen after step {at}") };
+    format!(
+        "step {step}, stage {stage}, {} {}: {} of {} elements differ, {ulp}; {differing} tensors{spread} ({cost})",
+        tensor.part, tensor.name, tensor.differing, tensor.elements
+    )
 }
