@@ -77,6 +77,7 @@ bench: build ## Time what matters, in pairs
 	@benches/start
 	@benches/custody
 	@benches/snapshot
+	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/stages
 	@benches/submit
 
 # ---- installing ----

@@ -141,7 +141,8 @@ pub fn losses(model: &Gpt, sizes: Sizes, windows: &[&[u32]]) -> Result<Vec<(f64,
     }
     let shape = [i64::try_from(windows.len()).unwrap_or(0), sizes.context];
     let mut counts = Counts::default();
-    let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view(shape)?, None, &mut counts)?;
+    let logits = model
+        .forward(&Tensor::f_from_slice(&seen)?.f_view(shape)?, None, &mut |name, tensor| counts.look(name, tensor))?;
     if counts.non_finite() > 0 {
         let tensors = counts.stage(StageName::Forward).tensors.join(", ");
         return Err(TrainError::Model(format!("it gives values that are not finite on held-out text, in {tensors}")));

@@ -12,9 +12,8 @@ use xt_text::Text;
 use xt_torch::memory::floats;
 
 use crate::fault::TrainError;
-use crate::model::gpt::{Gpt, Sizes};
+use crate::model::gpt::{Gpt, Sizes, blind};
 use crate::parameters::Parameters;
-use crate::probe::Counts;
 use crate::telemetry::Telemetry;
 use crate::{checkpoint, inputs, regime};
 
@@ -89,7 +88,7 @@ fn write_text<W: Write>(
 /// Logits for the token after `window`.
 fn last_logits(model: &Gpt, window: &[u32], vocabulary: i64) -> Result<Vec<f32>, TrainError> {
     let seen: Vec<i64> = window.iter().copied().map(i64::from).collect();
-    let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view([1, -1])?, None, &mut Counts::default())?;
+    let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view([1, -1])?, None, &mut blind)?;
     let width = usize::try_from(vocabulary).unwrap_or(0);
     let all = floats(&logits)?;
     Ok(all[all.len().saturating_sub(width)..].to_vec())

@@ -109,7 +109,8 @@ impl Trainer {
         let data = self.data.batch(&batch.samples)?;
         seen.input.look_at_tokens(&data.tokens);
         let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
-        let logits = self.model.forward(&data.seen, dropout.as_ref(), &mut seen.forward)?;
+        let look = &mut |name: &str, tensor: &Tensor| seen.forward.look(name, tensor);
+        let logits = self.model.forward(&data.seen, dropout.as_ref(), look)?;
         let loss = logits.f_cross_entropy_loss::<Tensor>(&data.due, None, Reduction::Mean, -100, 0.0)?;
         seen.loss.look("loss", &loss)?;
         Ok(loss)

@@ -11,7 +11,6 @@ use crate::dropout::{Dropout, dropped};
 use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
 use crate::parameters::Parameters;
-use crate::probe::Counts;
 
 /// The sizes and constants of a model, as numbers of the tensor library.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,6 +98,14 @@ impl Sizes {
     }
 }
 
+/// Is shown a tensor by name as it appears.
+pub type Look<'a> = &'a mut dyn FnMut(&str, &Tensor) -> Result<(), TrainError>;
+
+/// Looks at nothing.
+pub fn blind(_: &str, _: &Tensor) -> Result<(), TrainError> {
+    Ok(())
+}
+
 /// A layer with weight and bias: linear or normalisation.
 #[derive(Debug)]
 struct Affine {
@@ -162,32 +169,27 @@ impl Gpt {
         })
     }
 
-    /// Logits (samples * time, vocabulary) for `tokens` (samples, time). `counts` takes in the residual stream after the
+    /// Logits (samples * time, vocabulary) for `tokens` (samples, time). `look` is shown the residual stream after the
     /// embedding, after each block and after the last normalisation, and the logits; the mask, whose minus infinities are
     /// meant, is not among them (row F-13).
-    pub fn forward(
-        &self,
-        tokens: &Tensor,
-        dropout: Option<&Dropout>,
-        counts: &mut Counts,
-    ) -> Result<Tensor, TrainError> {
+    pub fn forward(&self, tokens: &Tensor, dropout: Option<&Dropout>, look: Look<'_>) -> Result<Tensor, TrainError> {
         let (samples, time) = tokens.size2()?;
         let Sizes { width, .. } = self.sizes;
         let embedded = Tensor::f_embedding(&self.tokens, tokens, -1, false, false)?;
         let embedded = embedded.f_add(&self.positions.f_narrow(0, 0, time)?)?.f_view([samples * time, width])?;
         let mut stream = dropped(dropout, "embedding", embedded)?;
-        counts.look("embedding", &stream)?;
+        look("embedding", &stream)?;
         for block in &self.blocks {
             let attended = self.attend(block, &stream, samples, time, dropout)?;
             stream = stream.f_add(&attended)?;
             let changed = self.feed_forward(block, &stream, dropout)?;
             stream = stream.f_add(&changed)?;
-            counts.look(&block.name, &stream)?;
+            look(&block.name, &stream)?;
         }
         let stream = self.last.normalise(&stream, &self.sizes)?;
-        counts.look("normalised", &stream)?;
+        look("normalised", &stream)?;
         let logits = stream.f_mm(&self.tokens.f_tr()?)?;
-        counts.look("logits", &logits)?;
+        look("logits", &logits)?;
         Ok(logits)
     }
 
