@@ -9,11 +9,13 @@ use xt_core::field::Manifest;
 use xt_core::manifest::comparison::{
     Absence, Comparison, ComparisonContext, ExecutionNoise, Hesitation, Pair, Replicate, Resampling, Scope, Verdict,
 };
-use xt_core::manifest::decision::Direction;
+use xt_core::manifest::decision::{Direction, Objective, Primary};
+use xt_core::manifest::promotion::{BundleRule, CandidateRule, Eligible, Promotion, PromotionPolicy, Scored, Withheld};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::random::Stream;
 use xt_core::verb::compare_candidates::{compare, context, input_fingerprint};
+use xt_core::verb::promote::promote;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -407,4 +409,61 @@ fn the_order_of_replicates_changes_no_byte_and_any_field_changes_the_fingerprint
     }
     assert_eq!(Comparison::decode(&compare(&first).encode()).map(|read| read.encode().canonical()), Ok(bytes));
     assert!(matches!(compare(&first).encode(), Value::Object(_)));
+}
+
+// ---- choosing ----
+
+#[test]
+fn the_candidate_that_is_better_than_each_other_is_chosen_and_otherwise_none() {
+    let rows = |one: f64, two: f64| {
+        let seeds = 0..8;
+        of(seeds
+            .flat_map(|seed| {
+                let jitter = 0.01 * f64::from(u32::try_from(seed).unwrap());
+                [
+                    replicate("base", seed, 0.5),
+                    replicate("one", seed, one + jitter),
+                    replicate("two", seed, two - jitter),
+                ]
+            })
+            .collect())
+    };
+    let objective = Objective {
+        primary: Primary { name: "accuracy".into(), direction: Direction::Maximize },
+        target: None,
+        constraints: Vec::new(),
+    };
+    let policy = PromotionPolicy {
+        candidate: CandidateRule::Best,
+        bundle: BundleRule::Only,
+        level: number(0.05),
+        power: number(0.8),
+        envelope: String::new(),
+        rollout: String::new(),
+        stop: String::new(),
+        rollback: String::new(),
+        retirement: String::new(),
+    };
+    let choose = |context: ComparisonContext| {
+        let eligible = ["base", "one", "two"].map(|candidate| Eligible {
+            node: name(&format!("node-{candidate}")),
+            candidate: name(candidate),
+            decision: Digest::of(b"decision"),
+            bundles: vec![Scored {
+                bundle: Digest::of(candidate.as_bytes()),
+                seed: 1,
+                value: number(0.5),
+                evaluation: Digest::of(b"evaluation"),
+            }],
+        });
+        let comparison = compare(&ComparisonContext { reference: None, ..context });
+        promote(&name("e"), &policy, &objective, eligible.to_vec(), Some(&comparison))
+    };
+    let node = |promotion: &Promotion| promotion.chosen.as_ref().map(|chosen| chosen.node.to_string());
+    assert_eq!(node(&choose(rows(0.6, 0.9))), Some("node-two".into()));
+    assert_eq!(node(&choose(rows(0.9, 0.7))), Some("node-one".into()));
+    assert_eq!(node(&choose(rows(0.3, 0.4))), Some("node-base".into()));
+    // Better than one of two is not better than each.
+    let open = choose(rows(0.66, 0.73));
+    assert_eq!((node(&open), &open.withheld[..]), (None, &[Withheld::NoneBetter][..]));
 }
