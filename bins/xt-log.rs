@@ -16,6 +16,7 @@ use xt_core::manifest::decision::Objective;
 use xt_core::manifest::event::Level;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::reconciliation::{Found, Reconciliation};
+use xt_core::manifest::resources::Inventory;
 use xt_core::manifest::run::Run;
 use xt_core::manifest::status::Status;
 use xt_core::name::Name;
@@ -98,6 +99,21 @@ enum Question {
         #[command(flatten)]
         starting: Starting,
     },
+    /// Print what this host has to give to runs, what is taken and by whom, and what can be seen of it now
+    Resources {
+        /// Declare what there is: an xt.inventory/1 in a file, a digest in the store, or - for standard input
+        #[arg(long, value_name = "INVENTORY", conflicts_with_all = ["undeclare", "clear"])]
+        declare: Option<std::ffi::OsString>,
+        /// Take the declaration back: then only conflict domains and accelerators are kept apart
+        #[arg(long, conflicts_with = "clear")]
+        undeclare: bool,
+        /// Give back what an attempt has that is known not to run, although nobody can see it from here
+        #[arg(long, value_name = "LEASE", requires = "reason")]
+        clear: Option<String>,
+        /// Why; it stands in the record
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
     /// Make every table again from the events, in a second database, and put right what differs
     Rebuild {
         /// Only compare; exit status 1 when something differs
@@ -139,6 +155,7 @@ impl Tool for Log {
                  something is left to a person; the reason is in the document.",
         files: &[
             ("record.db", "the record, in the folder of the store"),
+            ("resources.json", "what the operator declared, in the folder of the store"),
             ("runs/ATTEMPT/telemetry.jsonl", "what a run reported, in the folder of the store"),
         ],
         examples: &[
@@ -152,6 +169,8 @@ impl Tool for Log {
             ("xt-log wait width", "wait until all its runs have ended, and see what would move it on"),
             ("xt-log cancel width", "stop every run of it"),
             ("xt-log reconcile", "settle what a crash left open"),
+            ("xt-log resources", "see what this host has to give, and who has what"),
+            ("xt-log resources --declare inventory.json", "give no more than that to all runs together"),
             ("xt-log rebuild --check", "prove that the record follows from its events"),
         ],
         exits: &[
@@ -193,6 +212,10 @@ fn main() -> ExitCode {
                 experiment(common, &Source::from(objective.as_os_str()), name.as_deref())
             }
             Question::Reconcile { id, starting } => reconcile(common, id.as_deref(), starting),
+            Question::Resources { declare, undeclare, clear, reason } => {
+                let clear = clear.as_deref().zip(reason.as_deref());
+                resources(common, declare.as_ref().map(|name| Source::from(name.as_os_str())), *undeclare, clear)
+            }
             Question::Rebuild { check } => rebuild(common, *check),
         }
     })
@@ -421,6 +444,26 @@ fn reconcile(common: &Common, id: Option<&str>, starting: &Starting) -> Result<E
     let found = settle(&runtime(common)?, id, starting)?;
     print(&found)?;
     Ok(if found.iter().any(|found| found.found == Found::Escalated) { Exit::Undecided } else { Exit::Yes })
+}
+
+fn resources(
+    common: &Common,
+    declare: Option<Source>,
+    undeclare: bool,
+    clear: Option<(&str, &str)>,
+) -> Result<Exit, Error> {
+    let runtime = runtime(common)?;
+    if let Some(source) = declare {
+        let document = read_one(&source, &|digest| Ok(Store::open(&common.store)?.get(digest)?))?;
+        runtime.declare(Some(&Inventory::decode(&document.value)?))?;
+    }
+    if undeclare {
+        runtime.declare(None)?;
+    }
+    if let Some((lease, reason)) = clear {
+        runtime.clear_lease(&name(lease)?, reason)?;
+    }
+    print(&[runtime.resources()?])
 }
 
 fn rebuild(common: &Common, check: bool) -> Result<Exit, Error> {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
@@ -28,8 +29,11 @@ use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::custody::missing;
 use xt_core::verb::doctor::report;
 use xt_core::verb::evaluate;
-use xt_record::Attempt;
-use xt_runtime::{Clock, Followed, Request, Role, Runtime, SampleEnd, Sampling, Signals, Unfinished, follow, worker};
+use xt_record::{Attempt, RecordError};
+use xt_runtime::{
+    Clock, Followed, Request, Role, Runtime, RuntimeError, SampleEnd, Sampling, Signals, Unfinished, follow, wait,
+    worker,
+};
 use xt_store::Store;
 
 /// Run plans in custody: train, or measure what was trained; follow, cancel or sample runs; look what custody this host can give
@@ -69,6 +73,12 @@ struct XtRun {
     /// Of these, keep the latest K only [default: all]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), requires = "snapshot_every")]
     snapshot_keep: Option<u64>,
+    /// Wait for what cannot be had now, instead of exit status 75
+    #[arg(long, conflicts_with_all = ["attach", "cancel", "retry", "drain"])]
+    wait: bool,
+    /// Drain the runs that have what this one needs, and no others; they go on afterwards
+    #[arg(long, conflicts_with_all = ["attach", "cancel", "retry", "drain", "detach"])]
+    preempt: bool,
     /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
     #[arg(long, value_name = "PATH", env = worker::VARIABLE, global = true)]
     worker: Option<PathBuf>,
@@ -141,6 +151,8 @@ impl Tool for XtRun {
             ("xt-run --detach plan.json", "start, and let it run without this terminal"),
             ("xt-run --attach att-1", "see how it goes"),
             ("xt-run --cancel att-1", "stop it"),
+            ("xt-run --wait plan.json", "wait until nobody else has what it needs"),
+            ("xt-run --preempt plan.json", "let whoever has it stop at a step, and go on afterwards"),
             ("xt-run --retry att-1", "try it again after it failed, as a new attempt"),
             (
                 "xt-run --snapshot-every 100 --snapshot-keep 3 plan.json",
@@ -237,7 +249,7 @@ impl XtRun {
         let mut results = Results::new(self.output.clone());
         let signals = if self.detach { None } else { Some(Signals::block()?) };
         for request in &requests {
-            let attempt = runtime.submit_or_get(request, &finder.of(&request.plan)?)?;
+            let (attempt, drained) = self.granted(&runtime, request, &finder.of(&request.plan)?)?;
             let Some(signals) = &signals else {
                 results.line(attempt.id.to_string())?;
                 continue;
@@ -248,11 +260,37 @@ impl XtRun {
                 return Ok(Exit::Workload);
             };
             results.run(&followed.run, self.measured(&request.plan, &followed.run)?)?;
+            restore(&runtime, &drained, self.worker.as_deref())?;
             if followed.signal.is_some() {
                 break;
             }
         }
         results.finish()
+    }
+
+    /// Submits a request, and waits or makes room for it when that was asked for. Gives what was drained for it, which is
+    /// to go on afterwards.
+    fn granted(&self, runtime: &Runtime, request: &Request, worker: &Path) -> Result<(Attempt, Vec<Name>), Error> {
+        let (mut drained, mut told) = (Vec::new(), false);
+        loop {
+            match runtime.submit_or_get(request, worker) {
+                Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => {
+                    if !told {
+                        eprintln_quietly(&format!("xt-run: waiting: {}", reasons.join("; ")));
+                        told = true;
+                    }
+                    if self.preempt {
+                        drained.extend(make_room(runtime, request)?);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Ok(attempt) => return Ok((attempt, drained)),
+                Err(error) => {
+                    restore(runtime, &drained, self.worker.as_deref())?;
+                    return Err(error.into());
+                }
+            }
+        }
     }
 
     fn requests(&self) -> Result<Vec<Request>, Error> {
@@ -396,6 +434,52 @@ impl<'a> Finder<'a> {
 fn measured(line: &Metric) -> String {
     let shown = line.values.iter().filter_map(|(name, value)| Some((name, value.as_ref()?.approximate())));
     shown.take(3).map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+}
+
+/// How long to wait before asking again for what could not be had.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often to try to start again what was drained, before what it had is kept closed.
+const TRIES: u32 = 25;
+
+/// Drains what is in conflict with a request, and nothing else; gives those that can go on later.
+fn make_room(runtime: &Runtime, request: &Request) -> Result<Vec<Name>, Error> {
+    let mut drained = Vec::new();
+    for attempt in runtime.in_conflict(&request.plan.intent.resources)? {
+        runtime.drain(&attempt.id, "xt-run --preempt")?;
+        if wait(runtime, &attempt.id, &mut |_| {})?.status == Status::Drained {
+            drained.push(attempt.id);
+        }
+    }
+    Ok(drained)
+}
+
+/// Lets go on what was drained. What cannot be started again leaves its conflict domains closed, for somebody to look.
+fn restore(runtime: &Runtime, drained: &[Name], named: Option<&Path>) -> Result<(), Error> {
+    for attempt in drained {
+        let again = || {
+            let worker = worker::find(named)?;
+            runtime.resumption(attempt, &worker).and_then(|request| runtime.submit_or_get(&request, &worker))
+        };
+        let mut started = again();
+        for _ in 1..TRIES {
+            if !matches!(started, Err(RuntimeError::Record(RecordError::Postponed { .. }))) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            started = again();
+        }
+        match started {
+            Ok(going_on) => eprintln_quietly(&format!("xt-run: {attempt} goes on as {}", going_on.id)),
+            Err(error) => {
+                runtime.keep_closed(attempt)?;
+                eprintln_quietly(&format!(
+                    "xt-run: {attempt} was drained and cannot go on, so what it had stays closed: {error}"
+                ));
+                eprintln_quietly("hint: `xt-log resources` says what is closed, and how to open it");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How fast it goes, smoothed.

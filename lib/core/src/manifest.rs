@@ -19,6 +19,7 @@ pub mod quiescence;
 pub mod reconciliation;
 pub mod refusal;
 pub mod replay;
+pub mod resources;
 pub mod run;
 pub mod snapshot;
 pub mod status;
@@ -66,6 +67,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<refusal::Refusal>(),
         entry::<replay::Replay>(),
         entry::<replay::TraceDiff>(),
+        entry::<resources::Inventory>(),
+        entry::<resources::Resources>(),
         entry::<run::Run>(),
         entry::<snapshot::Snapshot>(),
         entry::<snapshot::SnapshotDiff>(),

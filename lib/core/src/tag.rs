@@ -45,6 +45,10 @@ tags! {
     RECONCILIATION = "xt.reconciliation/1";
     /// An experiment in which nothing moves any more, and what would move it on.
     QUIESCENCE = "xt.quiescence/1";
+    /// What a host has to give to runs, as its operator declares it.
+    INVENTORY = "xt.inventory/1";
+    /// What a host has, what is taken, and what can be seen of it now.
+    RESOURCES = "xt.resources/1";
     /// Every reason why an input was refused.
     REFUSAL = "xt.refusal/1";
     /// A contract and the evidence of one step's stages.

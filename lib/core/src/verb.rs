@@ -18,6 +18,7 @@ pub mod environment;
 pub mod evaluate;
 pub mod explain;
 pub mod incident;
+pub mod lease;
 pub mod measure;
 pub mod promote;
 pub mod quiesce;

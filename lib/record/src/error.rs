@@ -83,6 +83,18 @@ pub enum RecordError {
         /// The action.
         action: Name,
     },
+    /// What is asked for cannot be had now.
+    #[error("not now: {}", reasons.join("; "))]
+    Postponed {
+        /// Every reason.
+        reasons: Vec<String>,
+    },
+    /// What is asked for cannot be had here.
+    #[error("not on this host: {}", reasons.join("; "))]
+    Unavailable {
+        /// Every reason.
+        reasons: Vec<String>,
+    },
     /// An attempt cannot be retried.
     #[error("{attempt} cannot be retried: {}", reasons.join("; "))]
     NoRetry {
@@ -196,7 +208,8 @@ impl Failure for RecordError {
             Self::Absent { .. } | Self::Damaged { .. } => Exit::Store,
             Self::Foreign { .. } | Self::Newer { .. } | Self::Older { .. } | Self::Unknown { .. } => Exit::Refused,
             Self::Decision(fault) => fault.exit(),
-            Self::Locked => Exit::NotNow,
+            Self::Locked | Self::Postponed { .. } => Exit::NotNow,
+            Self::Unavailable { .. } => Exit::Refused,
             Self::Conflict { .. }
             | Self::Elsewhere { .. }
             | Self::Closing { .. }
@@ -223,6 +236,8 @@ impl Failure for RecordError {
             Self::Conflict { .. } => "operation.conflict",
             Self::Elsewhere { .. } => "operation.elsewhere",
             Self::Closing { .. } => "record.closing",
+            Self::Postponed { .. } => "lease.postponed",
+            Self::Unavailable { .. } => "lease.unavailable",
             Self::NoRetry { .. } => "attempt.no-retry",
             Self::Objective { .. } => "experiment.objective",
             Self::Claimed { .. } => "attempt.claimed",
@@ -242,6 +257,8 @@ impl Failure for RecordError {
             Self::Absent { .. } => "name the store with --store or XT_STORE; `xt-run` creates its record",
             Self::Newer { .. } => "use the version that wrote it, or another store",
             Self::Older { .. } => "`xt-log rebuild` takes it to the new format; nothing is lost",
+            Self::Postponed { .. } => "`xt-log resources` says who has what; --wait waits for it",
+            Self::Unavailable { .. } => "`xt-log resources` says what there is; ask for less in the intent",
             Self::Locked => "try again; another process is writing",
             Self::Conflict { .. } => "use a new operation id for a new request",
             Self::Elsewhere { .. } => "use a new operation id to run the same request under another experiment",

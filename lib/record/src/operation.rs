@@ -17,7 +17,7 @@ use crate::error::RecordError;
 use crate::query::{self, Attempt, NodeRow, RunRow};
 use crate::schema::Table;
 use crate::state::{advance, created};
-use crate::{Record, action};
+use crate::{Claim, Record, action, lease};
 
 /// A workload that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,22 +82,31 @@ const SUBMIT: &str = "submit";
 impl Record {
     /// Records the wish for a workload, or finds the workload that this operation id already stands for.
     pub fn submit(&self, submission: &Submission) -> Result<Submitted, RecordError> {
+        self.submit_with(submission, None)
+    }
+
+    /// The same for a workload that claims something of its host: it is given in the same commit, or nothing is recorded.
+    /// A workload that exists already has what it has.
+    pub fn submit_with(&self, submission: &Submission, claim: Option<&Claim>) -> Result<Submitted, RecordError> {
         self.write(|transaction| {
             if let Some(id) = &submission.operation
                 && let Some(known) = operation(transaction, id)?
             {
                 return existing(transaction, known, submission);
             }
-            let experiment = experiment(transaction, submission)?;
-            let node = node(transaction, &experiment, submission)?;
-            let run = run(transaction, &node, submission)?;
-            intend(transaction, &run, None, submission).map(Submitted::New)
+            wished(transaction, None, submission, claim).map(Submitted::New)
         })
     }
 
     /// Records the wish for another attempt at what `of` was an attempt at: the same plan and request under the same
     /// experiment, with an identity of its own (L72). Refused while an attempt at it is alive, and when one succeeded.
-    pub fn retry(&self, of: &Name, operation: Option<Name>, now: Instant) -> Result<Attempt, RecordError> {
+    pub fn retry(
+        &self,
+        of: &Name,
+        operation: Option<Name>,
+        claim: Option<&Claim>,
+        now: Instant,
+    ) -> Result<Attempt, RecordError> {
         self.write(|transaction| {
             let unknown = || RecordError::Unknown { level: Level::Attempt, name: of.clone() };
             let found = query::attempt(transaction, of)?.ok_or_else(unknown)?;
@@ -115,10 +124,7 @@ impl Record {
                 subject: query::run(transaction, &found.run)?.and_then(|run| run.subject),
                 now,
             };
-            let experiment = experiment(transaction, &submission)?;
-            let node = node(transaction, &experiment, &submission)?;
-            let run = run(transaction, &node, &submission)?;
-            intend(transaction, &run, Some(of), &submission)
+            wished(transaction, Some(of), &submission, claim)
         })
     }
 
@@ -143,6 +149,22 @@ fn read(row: &Row<'_>) -> Result<Operation, RecordError> {
         state: query::word(row, "state", OperationState::parse)?,
         outcome: outcome.and_then(|word| AttemptState::parse(word.as_str())),
     })
+}
+
+/// Records a wish and all that it needs to exist, and gives it what it claims.
+fn wished(
+    transaction: &Transaction<'_>,
+    retry_of: Option<&Name>,
+    submission: &Submission,
+    claim: Option<&Claim>,
+) -> Result<Attempt, RecordError> {
+    claim.map_or(Ok(()), |claim| lease::check(transaction, claim))?;
+    let experiment = experiment(transaction, submission)?;
+    let node = node(transaction, &experiment, submission)?;
+    let run = run(transaction, &node, submission)?;
+    let attempt = intend(transaction, &run, retry_of, submission)?;
+    claim.map_or(Ok(()), |claim| lease::give(transaction, &attempt.id, claim, submission.now))?;
+    Ok(attempt)
 }
 
 /// What speaks against trying again what `of` tried, and `all` with it.

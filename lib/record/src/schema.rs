@@ -20,7 +20,7 @@ use crate::{event, fold};
 /// Marks the file as a record of this toolkit (`PRAGMA application_id`): "xtRe".
 pub const APPLICATION_ID: u32 = 0x7874_5265;
 
-/// The format that this version writes (`PRAGMA user_version`). Format 1 had no actions; its log gives everything else.
+/// The format that this version writes (`PRAGMA user_version`). Format 1 had neither actions nor leases; its log gives everything else.
 pub const FORMAT: u32 = 2;
 
 /// A table of states: one row for each thing that has a state.
@@ -44,10 +44,15 @@ const ATTEMPT: Table = Table {
 };
 const OPERATION: Table =
     Table { name: "operation", columns: &["kind", "request", "attempt", "action", "outcome"], shared: false };
+const LEASE: Table = Table {
+    name: "lease",
+    columns: &["attempt", "cores", "memory_bytes", "storage_bytes", "accelerators", "domains"],
+    shared: false,
+};
 const ACTION: Table = Table { name: "action", columns: &["kind", "level", "target", "by"], shared: false };
 
 /// Every table of states, each after those that it refers to, attempts and operations aside, which refer to each other.
-pub const STATES: &[Table] = &[EXPERIMENT, NODE, RUN, ACTION, OPERATION, ATTEMPT];
+pub const STATES: &[Table] = &[EXPERIMENT, NODE, RUN, ACTION, OPERATION, ATTEMPT, LEASE];
 
 impl Table {
     /// The table of what is at this level.
@@ -59,6 +64,7 @@ impl Table {
             Level::Attempt | Level::EvaluationAttempt => &ATTEMPT,
             Level::Operation => &OPERATION,
             Level::Action => &ACTION,
+            Level::Lease => &LEASE,
         }
     }
 }
@@ -98,6 +104,12 @@ CREATE TABLE attempt (
     retry_of TEXT REFERENCES attempt (id)
 ) STRICT;
 CREATE INDEX attempt_of_run ON attempt (run);
+CREATE TABLE lease (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    attempt TEXT NOT NULL REFERENCES attempt (id), cores TEXT NOT NULL, memory_bytes TEXT NOT NULL,
+    storage_bytes TEXT NOT NULL, accelerators TEXT NOT NULL, domains TEXT NOT NULL
+) STRICT;
+CREATE INDEX lease_of_attempt ON lease (attempt);
 ";
 
 const LOG: &str = "

@@ -14,7 +14,7 @@ use crate::error::RecordError;
 use crate::event::{Entry, append};
 use crate::process::Process;
 use crate::query::{self, Attempt, RunRow};
-use crate::{Record, action, operation};
+use crate::{Record, action, lease, operation};
 
 /// What the log calls it when an attempt is given another supervisor.
 const RECLAIMED: &str = "reclaimed";
@@ -133,6 +133,7 @@ fn move_attempt(
     if to.is_terminal() {
         operation::close(transaction, &attempt.operation, to, now, &because)?;
         end_run(transaction, attempt, to, now, &because)?;
+        lease::release(transaction, &attempt.id, now, &because)?;
         return action::settle(transaction, &attempt.id, to, now);
     }
     if attempt.state == AttemptState::INITIAL {

@@ -94,7 +94,7 @@ pub fn audit(path: &Path) -> u64 {
     // Evaluations are in the tables of runs and attempts.
     states = states.into_iter().map(|((level, id), state)| ((level.replace("evaluation-", ""), id), state)).collect();
     let mut held = BTreeMap::new();
-    for level in ["experiment", "node", "run", "attempt", "operation", "action"] {
+    for level in ["experiment", "node", "run", "attempt", "operation", "action", "lease"] {
         let mut rows = raw.prepare(&format!("SELECT id, state FROM {level}")).unwrap();
         let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).unwrap();
         held.extend(rows.map(|row| row.unwrap()).map(|(id, state)| ((level.to_string(), id), state)));

@@ -22,7 +22,7 @@ fn lively() -> Bench {
         let (kind, level) = (ActionKind::Cancel, Level::Attempt);
         record.ask(&Wish { kind, level, target: attempt.clone(), by: "a test".into(), now: at(2) }).unwrap();
         record.settle(&attempt, end, &Digest::of(text.as_bytes()), at(3)).unwrap();
-        record.retry(&attempt, None, at(4)).unwrap();
+        record.retry(&attempt, None, None, at(4)).unwrap();
     }
     bench
 }

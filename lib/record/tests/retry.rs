@@ -14,7 +14,7 @@ fn a_retry_asks_for_the_same_under_a_new_identity_and_names_what_it_retries() {
     let first = record.submit(&submission("a", Some("mine"))).unwrap().attempt();
     record.claim(&first.id, &nobody(), at(1)).unwrap();
     record.settle(&first.id, AttemptState::Failed, &Digest::of(b"1"), at(2)).unwrap();
-    let second = record.retry(&first.id, None, at(3)).unwrap();
+    let second = record.retry(&first.id, None, None, at(3)).unwrap();
     assert_eq!((second.plan, second.request, second.seed), (first.plan, first.request, first.seed));
     assert_eq!(second.retry_of.as_ref(), Some(&first.id));
     assert_ne!((&second.id, &second.operation), (&first.id, &first.operation));
@@ -34,13 +34,13 @@ fn a_retry_is_refused_with_every_reason_while_something_is_alive_or_has_succeede
     record.transition(&attempts[1], AttemptState::Running, at(2), &xt_core::field::object([])).unwrap();
     record.settle(&attempts[1], AttemptState::Succeeded, &Digest::of(b"1"), at(2)).unwrap();
     let before = record.events(0).unwrap();
-    let refused = record.retry(&attempts[0], None, at(3)).unwrap_err();
+    let refused = record.retry(&attempts[0], None, None, at(3)).unwrap_err();
     assert_eq!((refused.exit(), refused.word()), (Exit::Conflict, "attempt.no-retry"));
     let RecordError::NoRetry { reasons, .. } = refused else { panic!() };
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons[0].contains("succeeded") && reasons[1].contains("is starting"), "{reasons:?}");
     assert_eq!(record.events(0).unwrap(), before);
-    assert_eq!(record.retry(&name("att-none"), None, at(3)).unwrap_err().word(), "record.unknown");
+    assert_eq!(record.retry(&name("att-none"), None, None, at(3)).unwrap_err().word(), "record.unknown");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod pinned;
 pub mod program;
 mod reconcile;
 mod request;
+mod resources;
 mod resume;
 mod runtime;
 mod sample;

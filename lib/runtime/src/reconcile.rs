@@ -112,9 +112,10 @@ impl Runtime {
         if !missing.is_empty() {
             return Err(RuntimeError::MissingInputs(missing));
         }
-        let worker = match order {
-            Some(order) => order.worker.into(),
-            None => worker()?,
+        let worker = match (order, &request.plan.program) {
+            (Some(order), _) => order.worker.into(),
+            (None, Some(program)) => PathBuf::from(&program.executable.path),
+            (None, None) => worker()?,
         };
         self.start(&attempt.id, &request, &worker)?;
         Ok((Found::Issued, "no runtime had got it; it was handed over under its recorded identity".into()))

@@ -24,6 +24,7 @@ use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
 use crate::papers::{Finished, Order};
 use crate::request::Request;
+use crate::resources;
 use crate::resume::Before;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
@@ -82,6 +83,7 @@ impl Runtime {
         }
         let plan = store.put_manifest(&request.plan)?;
         let place = self.place()?;
+        let asked = &request.plan.intent.resources;
         let submission = Submission {
             experiment: request.experiment.clone(),
             fingerprint: request.plan.fingerprint,
@@ -92,7 +94,9 @@ impl Runtime {
             subject: request.plan.evaluation.as_ref().map(|evaluating| evaluating.subject.bundle),
             now: self.clock.now(),
         };
-        let attempt = place.record.submit(&submission)?.attempt();
+        let submit =
+            || place.record.submit_with(&submission, Some(&resources::claim(&place, asked)?)).map_err(Into::into);
+        let attempt = self.granted(&place, submit)?.attempt();
         if attempt.process.is_none() && !attempt.state.is_terminal() {
             self.start(&attempt.id, request, worker)?;
         }
@@ -216,7 +220,9 @@ impl Runtime {
         if request.digest() != before.request {
             return Err(RuntimeError::OtherRequest { attempt: before.id, rebuilt: request.digest() });
         }
-        let attempt = place.record.retry(of, operation, self.clock.now())?;
+        let claim = || resources::claim(&place, &request.plan.intent.resources);
+        let retry = || Ok(place.record.retry(of, operation.clone(), Some(&claim()?), self.clock.now())?);
+        let attempt = self.granted(&place, retry)?;
         self.start(&attempt.id, &request, worker)?;
         self.attempt(&attempt.id)
     }
@@ -248,6 +254,17 @@ impl Runtime {
 
     pub(crate) fn place(&self) -> Result<Place, RuntimeError> {
         Place::open(&self.store, self.clock)
+    }
+
+    /// Asks once more when what is asked for is held by attempts that have nobody any more.
+    fn granted<T>(&self, place: &Place, ask: impl Fn() -> Result<T, RuntimeError>) -> Result<T, RuntimeError> {
+        match ask() {
+            Err(RuntimeError::Record(RecordError::Postponed { .. })) => {
+                self.settle_holders(place)?;
+                ask()
+            }
+            answer => answer,
+        }
     }
 
     /// The attempt as it is, closed if its supervisor is gone.

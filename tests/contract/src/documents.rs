@@ -5,6 +5,7 @@
 
 mod bundles;
 mod commands;
+mod hosts;
 mod states;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &states::trace_diffs());
     add(&mut all, &events());
     add(&mut all, &standings());
+    add(&mut all, &hosts::inventories());
+    add(&mut all, &hosts::resources());
     add(&mut all, &actions());
     add(&mut all, &reconciliations());
     add(&mut all, &quiescences());
@@ -124,6 +127,8 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.trace-diff/1" => decode::<xt_core::manifest::replay::TraceDiff>(value),
         "xt.event/1" => decode::<Event>(value),
         "xt.status/1" => decode::<Standing>(value),
+        "xt.inventory/1" => decode::<xt_core::manifest::resources::Inventory>(value),
+        "xt.resources/1" => decode::<xt_core::manifest::resources::Resources>(value),
         "xt.action/1" => decode::<Action>(value),
         "xt.reconciliation/1" => decode::<Reconciliation>(value),
         "xt.quiescence/1" => decode::<Quiescence>(value),

@@ -46,5 +46,7 @@ crate::words! {
         Operation "operation",
         /// Something asked for by a person.
         Action "action",
+        /// What an attempt has of its host.
+        Lease "lease",
     }
 }

@@ -56,6 +56,7 @@ pub fn legal(level: Level, before: Option<&str>, after: &str) -> bool {
         Level::EvaluationAttempt => allows::<EvaluationAttemptState>,
         Level::Operation => allows::<OperationState>,
         Level::Action => allows::<ActionState>,
+        Level::Lease => allows::<LeaseState>,
     };
     allows(before, after)
 }
@@ -324,6 +325,20 @@ machine! { ActionState, Level::Action, starts Requested:
     Active => [Done, Superseded, Failed];
 }
 
+crate::words! {
+    /// States of a lease: what an attempt has of its host.
+    pub enum LeaseState {
+        /// The attempt has it.
+        Held "held",
+        /// Free again.
+        Released "released",
+    }
+}
+
+machine! { LeaseState, Level::Lease, starts Held:
+    Held => [Released];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -432,6 +447,7 @@ mod tests {
              active: done superseded failed",
         );
         assert_eq!(action, (5, 7));
+        assert_eq!(check(LeaseState::ALL, "held: released"), (2, 1));
     }
 
     #[test]
