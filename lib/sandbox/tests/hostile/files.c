@@ -141,6 +141,11 @@ static int o_dir_swap(void) {
     rename(other, to.out);
     return 0;
 }
+static int o_dir_rmdir(void) {
+    if (rmdir(to.out) < 0) return errno;
+    mkdir(to.out, 0777);
+    return chmod(to.out, 0777);
+}
 static int o_hardlink_secret(void) { return ok(link(to.secret, join(to.out, "hard"))); }
 static int o_symlink(void) { return ok(symlink(to.secret, join(to.out, "symbolic"))); }
 static int o_fifo(void) { return ok(mkfifo(join(to.out, "model.safetensors"), 0600)); }
@@ -239,7 +244,7 @@ const struct attempt files[] = {
     {"w_system_dirs", w_system_dirs}, {"w_tmp", w_tmp}, {"w_host_home", w_host_home}, {"w_flock", w_flock},
     {"w_lock", w_lock}, {"w_lease", w_lease}, {"w_inotify", w_inotify}, {"w_mmap_shared", w_mmap_shared},
     {"w_hardlink", w_hardlink}, {"w_truncate", w_truncate}, {"w_unlink", w_unlink},
-    {"o_dir_swap", o_dir_swap}, {"o_hardlink_secret", o_hardlink_secret}, {"o_symlink", o_symlink}, {"o_fifo", o_fifo},
+    {"o_dir_swap", o_dir_swap}, {"o_dir_rmdir", o_dir_rmdir}, {"o_hardlink_secret", o_hardlink_secret}, {"o_symlink", o_symlink}, {"o_fifo", o_fifo},
     {"o_socket", o_socket}, {"o_socket_mknod", o_socket_mknod}, {"o_chrdev", o_chrdev}, {"o_blkdev", o_blkdev},
     {"o_setuid", o_setuid}, {"o_setuid_creat", o_setuid_creat}, {"o_setgid_mkdir", o_setgid_mkdir},
     {"o_xattr", o_xattr}, {"o_immutable", o_immutable}, {"o_nodump", o_nodump}, {"o_sparse", o_sparse},
