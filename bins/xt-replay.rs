@@ -27,7 +27,7 @@ use xt_core::verb::{bind, compare, draw, snapshot, tell};
 use xt_runtime::program;
 use xt_runtime::worker::{self, Worker};
 use xt_runtime::{
-    Clock, Followed, Original, Request, Role, Runtime, RuntimeError, Signals, Unfinished, follow, last_state,
+    Clock, Followed, Original, Request, Role, Runtime, RuntimeError, Secrets, Signals, Unfinished, follow, last_state,
 };
 use xt_store::{Store, StoreError};
 
@@ -63,6 +63,9 @@ struct Arguments {
     /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
     #[arg(long, value_name = "PATH", env = worker::VARIABLE)]
     worker: Option<PathBuf>,
+    /// Give a secret that the plan's intent declares; /dev/fd/N names an open descriptor
+    #[arg(long, value_name = "NAME=FILE")]
+    secret: Vec<String>,
     /// Write the report to FILE, which appears only when the replay was equal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -385,7 +388,8 @@ impl<'a> Again<'a> {
     /// Runs the program of a command again, and compares what it measured and what it wrote.
     fn command(&self, signals: &Signals) -> Result<Exit, Error> {
         let part = Part { from: None, to: self.recorded.steps };
-        let request = self.recorded.original().request(None, part.to, false);
+        let secrets = Secrets::given(&self.arguments.secret)?;
+        let request = Request { secrets, ..self.recorded.original().request(None, part.to, false) };
         let Some(followed) = self.follow(&request, &part, signals, &mut |_, _| false)? else {
             return Ok(Exit::Workload);
         };

@@ -31,8 +31,8 @@ use xt_core::verb::doctor::report;
 use xt_core::verb::evaluate;
 use xt_record::{Attempt, RecordError};
 use xt_runtime::{
-    Clock, Followed, Request, Role, Runtime, RuntimeError, SampleEnd, Sampling, Signals, Unfinished, follow, wait,
-    worker,
+    Clock, Followed, Request, Role, Runtime, RuntimeError, SampleEnd, Sampling, Secrets, Signals, Unfinished, follow,
+    wait, worker,
 };
 use xt_store::Store;
 
@@ -46,6 +46,9 @@ struct XtRun {
     /// Name this request: asking again under the same name gives the same run, never a second one
     #[arg(long, value_name = "ID", value_parser = identifier)]
     operation_id: Option<Name>,
+    /// Give a secret that the plan's intent declares: it reaches the program as a descriptor; /dev/fd/N names an open one
+    #[arg(long, value_name = "NAME=FILE", conflicts_with_all = ["attach", "cancel"])]
+    secret: Vec<String>,
     /// Experiment that the runs are counted under
     #[arg(long, value_name = "NAME", value_parser = identifier, default_value = "default")]
     experiment: Name,
@@ -148,6 +151,7 @@ impl Tool for XtRun {
             ("xt-compile candidate.json | xt-run", "train"),
             ("xt-compile evaluate heldout.json < bundle.json | xt-run", "measure"),
             ("xt-run --operation-id nightly-7 plan.json", "train once, however often this is asked"),
+            ("xt-run --secret token=token.txt plan.json", "give the program a secret that its intent declares"),
             ("xt-run --detach plan.json", "start, and let it run without this terminal"),
             ("xt-run --attach att-1", "see how it goes"),
             ("xt-run --cancel att-1", "stop it"),
@@ -297,11 +301,13 @@ impl XtRun {
         let sources: Vec<Source> = self.plans.iter().map(|plan| Source::from(plan.as_os_str())).collect();
         let documents = read_documents(&sources, &|digest| self.lookup(digest))?;
         let several = documents.len() > 1;
+        let secrets = Secrets::given(&self.secret)?;
         let mut faults = Faults::new();
         let mut requests = Vec::new();
         for (index, document) in documents.iter().enumerate() {
             let request = Plan::decode(&document.value).map(|plan| Request {
                 operation: self.operation_id.clone(),
+                secrets: secrets.clone(),
                 cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
                 ..Request::new(plan, self.experiment.clone())
             });

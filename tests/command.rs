@@ -6,7 +6,7 @@ use std::path::Path;
 
 use xt_core::canonical::{Value, parse};
 use xt_core::digest::Digest;
-use xt_core::field::Manifest as _;
+use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::custody::{Custody, State};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
@@ -313,4 +313,202 @@ fn a_replay_where_the_program_is_another_is_refused_with_every_difference() {
     assert!(refused.stderr.contains("replay.pin") && refused.stderr.contains(&root), "{}", refused.stderr);
     folder.write("root/text", "from the root");
     folder.xt("replay").input(run.encode().canonical()).run().expect(0);
+}
+
+/// An intent that admits the secret `token`, written to a file.
+fn intent(folder: &Folder, change: &[(&str, &str)]) -> String {
+    let mut text = xt_core::manifest::intent::Intent::default_for(1).write().canonical();
+    text = text.replace("\"secrets\":[]", "\"secrets\":[\"token\"]");
+    for (from, to) in change {
+        assert!(text.contains(from), "{from} in {text}");
+        text = text.replace(from, to);
+    }
+    folder.write("intent.json", text).display().to_string()
+}
+
+const TOKEN: &str = "hunter2-hunter2-hunter2";
+
+#[test]
+fn a_secret_reaches_the_program_as_a_descriptor_and_is_nowhere_else() {
+    let folder = Folder::new();
+    // It may be used, said by mistake, and its variable holds a number only; the last loop gives the test time to look.
+    let script = r#"
+        read -r token <&"$XT_SECRET_TOKEN"
+        [ "${#token}" = 23 ] || exit 9
+        echo "number $XT_SECRET_TOKEN said $token"
+        echo "$token" >&2
+        echo "{\"step\":1,\"length\":${#token}}" >&4
+        echo fine > out
+        i=0; while [ "$i" -lt 100000 ]; do i=$((i + 1)); done
+    "#;
+    let plan = compiled(&folder, &candidate(&folder, script), &["--intent", &intent(&folder, &[])]);
+    let file = folder.write("token.txt", format!("{TOKEN}\n"));
+    let given = format!("token={}", file.display());
+    let child =
+        folder.xt("run").args(["--secret", &given]).args([folder.write("plan.json", plan.encode().canonical())]);
+    let mut child = child.start();
+    let (mut seen, mut looked) = (Vec::new(), 0);
+    while child.try_wait().unwrap().is_none() {
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            for kind in ["environ", "cmdline"] {
+                let bytes = fs::read(format!("/proc/{name}/{kind}")).unwrap_or_default();
+                looked += usize::from(bytes.windows(7).any(|window| window == b"train.s" || window == b"XT_SECR"));
+                if bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()) {
+                    seen.push(format!("{name}/{kind}"));
+                }
+            }
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    let run = Run::decode(&parse(&output.stdout).unwrap()).unwrap();
+    assert_eq!(run.status, Status::Succeeded, "{}", run.cause);
+    assert_eq!(seen, Vec::<String>::new());
+    assert!(looked > 0, "the program was seen at work");
+    assert_eq!(stdout(&folder, &run), "number 5 said [secret token taken out]\n");
+    assert_eq!(run.environment["XT_SECRET_TOKEN"], "5");
+    nowhere_in_the_store(&folder);
+    let custody: Custody = store(&folder).manifest(run.custody.unwrap()).unwrap();
+    assert!(custody.descriptors.contains(&5));
+    folder.xt("freeze").args(["-o", "b.tar.zst"]).input(run.encode().canonical()).run().expect(0);
+    // A replay needs the secret again.
+    let refused = folder.xt("replay").input(run.encode().canonical()).run().expect(10);
+    assert!(refused.stderr.contains("secret.missing"), "{}", refused.stderr);
+    folder.xt("replay").args(["--secret", &given]).input(run.encode().canonical()).run().expect(0);
+    nowhere_in_the_store(&folder);
+}
+
+/// No file of the store holds the token, and no object does. The control: the search finds what is there.
+fn nowhere_in_the_store(folder: &Folder) {
+    let holds = |bytes: &[u8], needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    let files = walk(&folder.at(".xt"));
+    let (mut control, store) = (false, store(folder));
+    for path in files {
+        let bytes = fs::read(&path).unwrap_or_default();
+        control |= holds(&bytes, b"taken out");
+        assert!(!holds(&bytes, TOKEN.as_bytes()), "{}", path.display());
+    }
+    for (digest, _) in store.list().unwrap() {
+        let bytes = store.get(digest).unwrap();
+        control |= holds(&bytes, b"taken out");
+        assert!(!holds(&bytes, TOKEN.as_bytes()), "{digest}");
+    }
+    assert!(control, "the search finds what is there");
+}
+
+#[test]
+fn a_program_that_writes_a_secret_into_an_output_or_its_telemetry_fails_and_the_bytes_are_removed() {
+    for (script, cause) in [
+        (
+            "read -r token <&5; echo \"a $token b\" > model.bin; echo x > other",
+            "model.bin holds the bytes of the secret token: removed",
+        ),
+        (
+            "read -r token <&5; echo \"{\\\"step\\\":1,\\\"$token\\\":1}\" >&4; echo x > other",
+            "it holds the bytes of the secret token",
+        ),
+    ] {
+        let folder = Folder::new();
+        let plan = compiled(&folder, &candidate(&folder, script), &["--intent", &intent(&folder, &[])]);
+        let file = folder.write("token.txt", format!("{TOKEN}\n"));
+        let given = format!("token={}", file.display());
+        let outcome = folder.xt("run").args(["--secret", &given]).input(plan.encode().canonical()).run().expect(14);
+        let run = record(&outcome, Status::Failed);
+        assert!(run.cause.contains(cause) && !run.cause.contains(TOKEN), "{}", run.cause);
+        assert!(run.artifacts.is_empty());
+        for path in walk(&folder.at(".xt")) {
+            let bytes = fs::read(&path).unwrap_or_default();
+            assert!(!bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refused_with_every_reason() {
+    let folder = Folder::new();
+    let text = candidate(&folder, "echo x > out");
+    let plan = compiled(&folder, &text, &["--intent", &intent(&folder, &[])]).encode().canonical();
+    let plain = compiled(&folder, &text, &[]).encode().canonical();
+    let file = folder.write("token.txt", TOKEN).display().to_string();
+    let refused = folder.xt("run").input(plan.clone()).run().expect(10);
+    assert!(
+        refused.stderr.contains("secret.missing") && refused.stderr.contains("--secret token=FILE"),
+        "{}",
+        refused.stderr
+    );
+    let refused = folder.xt("run").args(["--secret", &format!("other={file}")]).input(plan).run().expect(10);
+    assert!(
+        refused.stderr.contains("secret.missing") && refused.stderr.contains("secret.undeclared"),
+        "{}",
+        refused.stderr
+    );
+    let refused = folder.xt("run").args(["--secret", &format!("token={file}")]).input(plain).run().expect(10);
+    assert!(refused.stderr.contains("secret.undeclared"), "{}", refused.stderr);
+    assert!(walk(&folder.at(".xt/runs")).is_empty(), "nothing was recorded");
+    let remote = r#"{"kind":"remote","name":"elsewhere","egress":"the data","provider":"","retention":" "}"#;
+    let changed = intent(&folder, &[("{\"kind\":\"local\"}", remote), ("\"token\"", "\"Token\"")]);
+    let refused = folder.xt("compile").args(["--intent", &changed]).input(text.clone()).run().expect(10);
+    for reason in [
+        "there is no runtime elsewhere; this version has: local",
+        "/runtime/provider",
+        "/runtime/retention",
+        "/secrets/0",
+    ] {
+        assert!(refused.stderr.contains(reason), "{reason}: {}", refused.stderr);
+    }
+    let changed = intent(
+        &folder,
+        &[
+            ("{\"kind\":\"local\"}", r#"{"kind":"local","egress":"x"}"#),
+            ("\"network\":\"none\"", "\"network\":\"host\""),
+        ],
+    );
+    let refused = folder.xt("compile").args(["--intent", &changed]).input(text).run().expect(10);
+    assert!(
+        refused.stderr.contains("/runtime/egress") && refused.stderr.contains("expected one of none"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn the_python_example_runs_in_custody_freezes_verifies_and_replays_equal_and_another_seed_differs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = root.join("examples/python-digits");
+    let python = |folder: &Folder, script: &str| folder.sh(script).env("EXAMPLE", &example).env("ROOT", root).run();
+    let folder = Folder::new();
+    if folder.sh("command -v python3").run().code != Some(0) {
+        println!("not run here: there is no python3");
+        return;
+    }
+    let fetched = python(&folder, "python3 \"$ROOT/examples/fetch.py\" digits \"$ROOT/.data/digits.csv.gz\"");
+    if fetched.code != Some(0) {
+        println!("not run here: the digits cannot be fetched: {}", fetched.stderr.lines().last().unwrap_or_default());
+        return;
+    }
+    fs::copy(root.join(".data/digits.csv.gz"), folder.at("digits.csv.gz")).unwrap();
+    let dataset =
+        folder.xt("compile").args(["dataset", "--format", "bytes", "digits.csv.gz"]).run().expect(0).text("/id");
+    store(&folder).put(&fs::read(example.join("train.py")).unwrap()).unwrap();
+    let candidate = python(&folder, &format!("python3 \"$EXAMPLE/candidate.py\" {dataset} 2")).expect(0).stdout;
+    let runs = [1, 2].map(|seed| {
+        let plan = compiled(&folder, &candidate, &["--seed", &seed.to_string()]);
+        record(&ran(&folder, &plan), Status::Succeeded)
+    });
+    let custody: Custody = store(&folder).manifest(runs[0].custody.unwrap()).unwrap();
+    assert_eq!(custody.overall, State::Enforced);
+    assert_eq!(paths(&runs[0]), ["model.json", "snapshots/1/model.json", "snapshots/2/model.json"]);
+    let lines = |run: &Run| read_metrics(run.plan, &store(&folder).get(run.trace.as_ref().unwrap().digest).unwrap()).0;
+    let accuracy = lines(&runs[0])[1].values["accuracy"].as_ref().unwrap().approximate();
+    assert!(accuracy > 0.85, "{accuracy}");
+    assert_ne!(runs[0].artifacts, runs[1].artifacts, "another seed learns another model");
+    folder.xt("freeze").args(["-o", "digits.tar.zst"]).input(runs[0].encode().canonical()).run().expect(0);
+    let stranger = Folder::new();
+    fs::copy(folder.at("digits.tar.zst"), stranger.at("digits.tar.zst")).unwrap();
+    stranger.xt("freeze").args(["verify", "digits.tar.zst"]).run().expect(0);
+    let replay = stranger.xt("replay").args(["digits.tar.zst"]).run().expect(0);
+    assert_eq!(
+        (replay.text("/outcome").as_str(), replay.document().pointer("/equal_steps").unwrap().canonical().as_str()),
+        ("equal", "2")
+    );
 }

@@ -93,7 +93,8 @@ const TEXT: &str = include_str!("../golden/train/in/text.txt");
 const INTENT: &str = r#"{"schema":"xt.intent/1","principal":"tester","purpose":"manners",
     "resources":{"cores":1,"memory_bytes":4294967296,"accelerators":[],"storage_bytes":1073741824,
         "duration_seconds":600,"log_bytes":1048576,"conflict_domains":[]},
-    "isolation":{"profile":"none","floor":{"limit.cpu":"preferred","limit.memory":"preferred","limit.processes":"preferred"}}}"#;
+    "isolation":{"profile":"none","floor":{"limit.cpu":"preferred","limit.memory":"preferred","limit.processes":"preferred"}},
+    "secrets":[],"network":"none","runtime":{"kind":"local"}}"#;
 
 /// A folder with a document of each kind, made by the tools themselves; a stand-in does the training.
 fn world() -> Folder {

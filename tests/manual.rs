@@ -40,7 +40,7 @@ fn the_page_of_each_tool_is_the_one_it_prints() {
 #[test]
 fn there_are_no_other_pages_than_those_that_are_looked_after() {
     let mut expected: Vec<String> = TOOLS.iter().map(|tool| format!("xt-{tool}.1")).collect();
-    expected.extend(["xt-manifest.5", "xt-store.5", "xt.7"].map(String::from));
+    expected.extend(["xt-manifest.5", "xt-store.5", "xt-trainer.7", "xt.7"].map(String::from));
     expected.sort();
     assert_eq!(pages().into_keys().collect::<Vec<_>>(), expected);
 }

@@ -14,6 +14,7 @@ pub mod custody;
 pub mod decide;
 pub mod doctor;
 pub mod draw;
+pub mod envelope;
 pub mod environment;
 pub mod evaluate;
 pub mod explain;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{RuntimeError, file};
+use crate::secrets::{Redactor, Secrets};
 
 /// One captured stream.
 #[derive(Debug)]
@@ -14,17 +15,35 @@ pub struct Capture {
     kept: u64,
     dropped: u64,
     cap: u64,
+    redactor: Redactor,
 }
 
 impl Capture {
     /// Captures into a new file at `path`, up to `cap` bytes.
     pub fn create(path: &Path, cap: u64) -> Result<Self, RuntimeError> {
         let file = File::create(path).map_err(file("create", path))?;
-        Ok(Self { path: path.to_owned(), file, kept: 0, dropped: 0, cap })
+        Ok(Self { path: path.to_owned(), file, kept: 0, dropped: 0, cap, redactor: Redactor::default() })
+    }
+
+    /// The same, with these secrets taken out of what is kept.
+    #[must_use]
+    pub(crate) fn without(self, secrets: Secrets) -> Self {
+        Self { redactor: Redactor::new(secrets), ..self }
+    }
+
+    /// Keeps what the search for secrets has held back, at the end of the stream.
+    pub(crate) fn finish(&mut self) -> Result<(), RuntimeError> {
+        let rest = self.redactor.finish();
+        self.keep(&rest)
     }
 
     /// Takes in more of the stream.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), RuntimeError> {
+        let clean = self.redactor.push(bytes);
+        self.keep(&clean)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), RuntimeError> {
         let length = bytes.len() as u64;
         let room = (self.cap - self.kept).min(length);
         let kept = &bytes[..usize::try_from(room).unwrap_or(bytes.len())];

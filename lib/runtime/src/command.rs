@@ -16,6 +16,7 @@ use xt_store::Store;
 use crate::error::{RuntimeError, file};
 use crate::launch::{self, Launch, Places};
 use crate::program::{Brought, with_targets};
+use crate::secrets::Secrets;
 
 /// The folder for states that a program saves on the way, among its outputs.
 const SNAPSHOTS: &str = "snapshots";
@@ -63,16 +64,24 @@ fn folders(root: &Path, path: &str) -> Result<(), RuntimeError> {
 pub(crate) fn start(
     brought: &Brought,
     plan: &Plan,
-    command: &Command,
+    secrets: &Secrets,
     places: &Places<'_>,
 ) -> Result<Launch, RuntimeError> {
-    let Trainer::Command { arguments, .. } = &command.trainer;
+    let arguments = plan.command().map(|command| {
+        let Trainer::Command { arguments, .. } = &command.trainer;
+        arguments.as_slice()
+    });
     let mut policy = launch::policy(&brought.worker, places, &plan.intent, &plan.environment);
     policy.brought = brought.brought();
     policy.digests = with_targets(&policy.digests);
     let named = named_places(&policy);
-    policy.arguments = arguments.iter().map(|argument| OsString::from(verb::expand(argument, &named))).collect();
+    policy.arguments =
+        arguments.unwrap_or_default().iter().map(|argument| OsString::from(verb::expand(argument, &named))).collect();
     policy.environment.extend(named.into_iter().map(|(name, place)| (name.to_string(), place)));
+    for (descriptor, number, variable) in secrets.descriptors()? {
+        policy.descriptors.push((descriptor, number));
+        policy.environment.insert(variable, number.to_string());
+    }
     launch::start_with(policy, places, None)
 }
 

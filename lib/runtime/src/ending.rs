@@ -8,13 +8,14 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Observed, ProcessExit};
 use xt_core::verb::chain::LINES;
 use xt_core::verb::evaluate;
-use xt_sandbox::{Ending, Limits, Running};
+use xt_sandbox::{Ending, Limits, Running, Taken};
 
 use crate::conclude::{Dropped, Findings};
 use crate::error::RuntimeError;
 use crate::folder::read_document;
 use crate::ledger::End;
 use crate::outcome::{Seen, Stop, judge};
+use crate::secrets::Secrets;
 use crate::unstarted::{NO_EXIT, UNOBSERVED};
 use crate::watch::Watch;
 
@@ -87,6 +88,23 @@ fn observed(ending: &Ending) -> Observed {
     }
 }
 
+/// Removes every output that holds a secret, so that it is nowhere, not even in quarantine; says which.
+fn take_out(secrets: &Secrets, outputs: &Path, files: &[Taken]) -> Option<String> {
+    let mut leaks = Vec::new();
+    for file in files.iter().filter(|_| !secrets.is_empty()) {
+        let path = outputs.join(file.path.as_str());
+        match secrets.in_file(&path) {
+            Ok(None) => {}
+            Ok(Some(name)) => {
+                let removed = std::fs::remove_file(&path).map_or_else(|error| error.to_string(), |()| "removed".into());
+                leaks.push(format!("{} holds the bytes of the secret {name}: {removed}", file.path));
+            }
+            Err(error) => leaks.push(error.to_string()),
+        }
+    }
+    (!leaks.is_empty()).then(|| leaks.join("; "))
+}
+
 /// Brings the outputs out of the sandbox and says what is wrong with them: something that is no plain file, or other
 /// files than the worker reports.
 fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) -> Option<String> {
@@ -97,6 +115,9 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
     if !collected.refused.is_empty() {
         let refused: Vec<String> = collected.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         return Some(refused.join("; "));
+    }
+    if let Some(leak) = take_out(watch.secrets(), outputs, &collected.files) {
+        return Some(leak);
     }
     // A command does not report what it wrote: whatever is there and in order is its output.
     if watch.ledger.is_command() {

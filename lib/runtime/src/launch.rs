@@ -105,7 +105,7 @@ pub(crate) fn launch(
         let brought = Brought::open(program, supervisor.place.store.path())?;
         findings.stack = Some(brought.worker.stack());
         command::lay_out(&supervisor.place.store, plan, command, &inputs)?;
-        let started = command::start(&brought, plan, command, &places);
+        let started = command::start(&brought, plan, &supervisor.secrets, &places);
         (Held::Program(Box::new(brought)), started)
     } else {
         let library_path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);

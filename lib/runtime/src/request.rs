@@ -8,6 +8,8 @@ use xt_core::manifest::run::Start;
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 use xt_core::verb::compile;
+
+use crate::secrets::Secrets;
 use xt_record::Attempt;
 
 use crate::papers::Order;
@@ -29,12 +31,23 @@ pub struct Request {
     pub experiment: Name,
     /// The operation id; `None` mints one.
     pub operation: Option<Name>,
+    /// The secrets that the plan's intent declares. They are no part of what makes two requests the same.
+    pub secrets: Secrets,
 }
 
 impl Request {
     /// A request to run all of `plan`.
     pub fn new(plan: Plan, experiment: Name) -> Self {
-        Self { mode: plan.mode, plan, to_step: None, cadence: Cadence::NONE, from: None, experiment, operation: None }
+        Self {
+            mode: plan.mode,
+            plan,
+            to_step: None,
+            cadence: Cadence::NONE,
+            from: None,
+            experiment,
+            operation: None,
+            secrets: Secrets::default(),
+        }
     }
 
     /// The request of an earlier attempt, from its plan and its order; without an order, the request to run all of it.
@@ -78,6 +91,7 @@ impl Request {
     /// Everything that is wrong with it.
     pub fn check(&self) -> Result<(), Faults> {
         let mut faults = compile::check_plan(&self.plan).err().unwrap_or_default();
+        self.secrets.check(&self.plan.intent.secrets, &mut faults);
         let steps = self.plan.work.steps;
         let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
         if self.plan.command().is_some() && part {

@@ -26,6 +26,7 @@ use crate::papers::{Finished, Order};
 use crate::request::Request;
 use crate::resources;
 use crate::resume::Before;
+use crate::secrets::Secrets;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
 use crate::unstarted::Closing;
@@ -126,7 +127,7 @@ impl Runtime {
             worker: path.ok_or_else(unsayable)?.into(),
         };
         write_document(&folder.order(), &order)?;
-        self.spawn(attempt)
+        self.spawn_with(attempt, &request.secrets)
     }
 
     /// The attempt as the record has it.
@@ -138,6 +139,10 @@ impl Runtime {
     /// Starts the supervisor of an attempt that nobody has claimed: this program again, in a session of its own. When
     /// two are started at once, one of them claims the attempt and the other ends.
     pub(crate) fn spawn(&self, attempt: &Name) -> Result<(), RuntimeError> {
+        self.spawn_with(attempt, &Secrets::default())
+    }
+
+    fn spawn_with(&self, attempt: &Name, secrets: &Secrets) -> Result<(), RuntimeError> {
         let log = Folder::of(&self.store, attempt).supervisor_log();
         let errors = OpenOptions::new().append(true).create(true).open(&log).map_err(file("open", &log))?;
         let mut command = Command::new("/proc/self/exe");
@@ -145,7 +150,8 @@ impl Runtime {
         if let Some(now) = self.clock.variable() {
             command.env(Clock::VARIABLE, now);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let stdin = if secrets.is_empty() { Stdio::null() } else { Stdio::from(secrets.pack()?) };
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().map_err(file("start", Path::new("/proc/self/exe")))?;
         let mut said = String::new();
         if let Some(mut stdout) = child.stdout.take() {

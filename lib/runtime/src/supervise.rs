@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::{close, dup2_stdout, setsid};
+use xt_core::fault::Faults;
 use xt_core::field::object;
 use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::event::Level;
@@ -30,6 +31,7 @@ use crate::launch::{self, Training};
 use crate::ledger::Ledger;
 use crate::outcome::Stop;
 use crate::papers::{Cancel, Launched, Order, Started};
+use crate::secrets::Secrets;
 use crate::shots::Shots;
 use crate::signals::Signals;
 use crate::unstarted::never_launched;
@@ -81,7 +83,10 @@ fn supervise(store: &Path, attempt: &Name) -> Result<(), RuntimeError> {
     let Some(attempt) = claim(&place, &folder, attempt)? else { return answer(TAKEN) };
     note_start(&place, &folder, &attempt)?;
     answer(CLAIMED)?;
-    Supervisor { place, folder, signals, begun }.work(&attempt).map(drop)
+    // A terminal would wait for ever, so that nothing is read unless something is due.
+    let due = !place.plan(&attempt)?.intent.secrets.is_empty();
+    let secrets = if due { Secrets::unpack()? } else { Secrets::default() };
+    Supervisor { place, folder, signals, begun, secrets }.work(&attempt).map(drop)
 }
 
 /// Takes the attempt; `None` when another process has it or it has ended. The lock of the run is ours.
@@ -149,6 +154,7 @@ pub(crate) struct Supervisor {
     pub(crate) folder: Folder,
     pub(crate) signals: Signals,
     pub(crate) begun: Instant,
+    pub(crate) secrets: Secrets,
 }
 
 impl Supervisor {
@@ -189,6 +195,12 @@ impl Supervisor {
     }
 
     fn run(&self, attempt: &Attempt, plan: &Plan, order: &Order, findings: &mut Findings) {
+        let mut lacking = Faults::new();
+        self.secrets.check(&plan.intent.secrets, &mut lacking);
+        if !lacking.is_empty() {
+            findings.cause = format!("the secrets of the plan did not come along: {lacking}");
+            return;
+        }
         match self.cancel_asked() {
             Ok(None) => {}
             Ok(Some(cancel)) => {

@@ -18,6 +18,7 @@ use crate::error::{RuntimeError, system};
 use crate::ledger::{Disagreement, End, Ledger};
 use crate::lines::Lines;
 use crate::outcome::Stop;
+use crate::secrets::Secrets;
 use crate::shots::Shots;
 use crate::signals::Signals;
 use crate::stream::Stream;
@@ -93,8 +94,14 @@ impl<'a> Watch<'a> {
             control: pipes.control.map(File::from),
             told_to_drain: false,
             shots,
-            stdout: (Stream::new(pipes.stdout)?, Capture::create(&folder.stdout(), cap)?),
-            stderr: (Stream::new(pipes.stderr)?, Capture::create(&folder.stderr(), cap)?),
+            stdout: (
+                Stream::new(pipes.stdout)?,
+                Capture::create(&folder.stdout(), cap)?.without(supervisor.secrets.clone()),
+            ),
+            stderr: (
+                Stream::new(pipes.stderr)?,
+                Capture::create(&folder.stderr(), cap)?.without(supervisor.secrets.clone()),
+            ),
         })
     }
 
@@ -113,6 +120,8 @@ impl<'a> Watch<'a> {
     /// Reads what is left in the pipes, once every process of the run has ended.
     pub(crate) fn drain(&mut self) -> Result<(), RuntimeError> {
         while self.read()? {}
+        self.stdout.1.finish()?;
+        self.stderr.1.finish()?;
         self.writer.settle()
     }
 
@@ -174,7 +183,17 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
+    /// The secrets of the run.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.supervisor.secrets
+    }
+
     fn enter(&mut self, line: &[u8]) -> Result<Result<(), Disagreement>, RuntimeError> {
+        // Looked for before anything else: what is wrong with a line is said with a part of it.
+        if let Some(name) = self.secrets().in_bytes(line) {
+            let why = format!("it holds the bytes of the secret {name}");
+            return Ok(Err(Disagreement::NoMessage { line: self.count, why }));
+        }
         let read = if self.ledger.is_command() {
             let told = Metric::told(line).map(|metric| Box::new(metric.chain_to(self.ledger.chain())));
             told.map(|line| Message::Metric { line }).map_err(|faults| faults.to_string())

@@ -36,7 +36,7 @@ use xt_core::manifest::event::{Event, Level};
 use xt_core::manifest::incident::{
     Contract, Convention, Incident, IncidentReport, Owner, Recorded, State as StageState, Telemetry,
 };
-use xt_core::manifest::intent::{Floor, Intent, Profile};
+use xt_core::manifest::intent::{Floor, Intent, Network, Profile, Venue};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
 use xt_core::manifest::promotion::{Promotion, PromotionPolicy};
 use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietRun, Try};
@@ -265,6 +265,17 @@ fn intents() -> Vec<Intent> {
     other.resources.accelerators = vec![name("gpu:0")];
     other.resources.conflict_domains = vec![name("node/7")];
     other.isolation.profile = Profile::InContainer;
+    other.secrets = vec![name("token")];
+    let text = |words: &str| String::from(words);
+    (other.runtime, other.network) = (
+        Venue::Remote {
+            name: name("cluster"),
+            egress: text("the inputs"),
+            provider: text("someone"),
+            retention: text("a day"),
+        },
+        Network::None,
+    );
     other.isolation.floor = BTreeMap::from([(String::from("network.none"), Floor::Required)]);
     vec![Intent::default_for(1), other]
 }

@@ -19,6 +19,39 @@ crate::record! {
         resources: Resources,
         /// The isolation asked for.
         isolation: Isolation,
+        /// Names of the secrets that the program gets, each as a descriptor. Their bytes are given when the run is asked for, and stand nowhere.
+        secrets: Vec<Name>,
+        /// The network that the program gets.
+        network: Network,
+        /// Where it runs.
+        runtime: Venue,
+    }
+}
+
+crate::words! {
+    /// The network that a program gets.
+    pub enum Network {
+        /// None, not even to this machine. This version admits no other.
+        None "none",
+    }
+}
+
+crate::choice! {
+    /// Where a run takes place.
+    pub enum Venue {
+        /// On this machine.
+        Local "local" {},
+        /// On someone else's, under the same custody. This version has no such runtime.
+        Remote "remote" {
+            /// The runtime.
+            name: Name,
+            /// What leaves this machine, and where it goes.
+            egress: String,
+            /// Who has custody of it there.
+            provider: String,
+            /// How long it is kept there.
+            retention: String,
+        },
     }
 }
 
@@ -97,6 +130,9 @@ impl Intent {
                     .map(|control| (String::from(control), Floor::Preferred))
                     .into(),
             },
+            secrets: Vec::new(),
+            network: Network::None,
+            runtime: Venue::Local {},
         }
     }
 }

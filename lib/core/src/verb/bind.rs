@@ -24,6 +24,7 @@ use crate::verb::ancestry::{self, Ancestor, input_names};
 use crate::verb::chain::{LINES, Tally};
 use crate::verb::command::PLACES;
 use crate::verb::custody::{CONTROLS, missing, overall};
+use crate::verb::envelope::secret_variable;
 use crate::verb::{compare, compile};
 
 /// The trained parameters among the outputs of a run.
@@ -203,7 +204,8 @@ pub(crate) fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
         same(&format!("/environment/{name}"), run.environment.get(name).cloned().write(), value.write());
     }
     for name in run.environment.keys().filter(|name| !plan.environment.contains_key(*name)) {
-        let place = plan.command().is_some() && PLACES.contains(&name.as_str());
+        let secret = plan.intent.secrets.iter().any(|secret| secret_variable(secret.as_str()) == *name);
+        let place = plan.command().is_some() && (secret || PLACES.contains(&name.as_str()));
         if !place && !FROM_THE_SANDBOX.contains(&name.as_str()) {
             faults.add(format!("run#/environment/{name}"), "bundle.plan", "its plan has no such variable");
         }

@@ -14,7 +14,7 @@ use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::relpath::RelativePath;
-use crate::verb::admit;
+use crate::verb::{admit, envelope};
 
 /// The number of the descriptor on which a command writes its telemetry.
 pub const TELEMETRY: i32 = 4;
@@ -70,6 +70,7 @@ pub fn check(command: &Command, dataset: Option<&Dataset>, intent: &Intent, faul
         faults.add("/steps", "field.range", "expected a number at least 1, or null, found 0");
     }
     check_data(command, dataset, faults);
+    envelope::check(intent, faults);
     if intent.resources.cores < *threads {
         let message = format!("{threads} threads do not fit into the {} cores of the intent", intent.resources.cores);
         faults.add("/trainer/threads", "intent.cores", message);

@@ -15,7 +15,7 @@ use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{admit, command, evaluate};
+use crate::verb::{admit, command, envelope, evaluate};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,14 @@ pub(crate) fn check_format(candidate: &Candidate, dataset: &Dataset, faults: &mu
 
 /// Notes what the intent does not grant.
 pub(crate) fn check_host(candidate: &Candidate, intent: &Intent, faults: &mut Faults) {
+    envelope::check(intent, faults);
+    if !intent.secrets.is_empty() {
+        faults.add(
+            "intent#/secrets",
+            "intent.secret",
+            "the trainer of this toolkit has no use for secrets: commands have",
+        );
+    }
     if intent.resources.cores < candidate.execution.threads {
         let (cores, threads) = (intent.resources.cores, candidate.execution.threads);
         let message = format!("{threads} threads do not fit into the {cores} cores of the intent");
