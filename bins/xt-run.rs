@@ -337,7 +337,7 @@ impl XtRun {
         let before = runtime.find(run)?;
         let plan: Plan = Store::open(&self.common.store)?.manifest(before.plan)?;
         let worker = Finder::new(self.worker.as_deref()).of(&plan)?;
-        let attempt = runtime.retry(&before.id, self.operation_id.clone(), &worker)?;
+        let attempt = runtime.retry(&before.id, self.operation_id.as_ref(), &worker)?;
         if self.detach {
             let mut results = Results::new(self.output.clone());
             results.line(attempt.id.to_string())?;

@@ -428,7 +428,7 @@ fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refus
     let folder = Folder::new();
     let text = candidate(&folder, "echo x > out");
     let plan = compiled(&folder, &text, &["--intent", &intent(&folder, &[])]).encode().canonical();
-    let plain = compiled(&folder, &text, &[]).encode().canonical();
+    let without = compiled(&folder, &text, &[]).encode().canonical();
     let file = folder.write("token.txt", TOKEN).display().to_string();
     let refused = folder.xt("run").input(plan.clone()).run().expect(10);
     assert!(
@@ -442,7 +442,7 @@ fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refus
         "{}",
         refused.stderr
     );
-    let refused = folder.xt("run").args(["--secret", &format!("token={file}")]).input(plain).run().expect(10);
+    let refused = folder.xt("run").args(["--secret", &format!("token={file}")]).input(without).run().expect(10);
     assert!(refused.stderr.contains("secret.undeclared"), "{}", refused.stderr);
     assert!(walk(&folder.at(".xt/runs")).is_empty(), "nothing was recorded");
     let remote = r#"{"kind":"remote","name":"elsewhere","egress":"the data","provider":"","retention":" "}"#;

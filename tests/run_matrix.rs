@@ -1,6 +1,7 @@
 //! The crash matrix: `kill -9` of client, supervisor, both, and everything at once, before each system call by which they
-//! change the disk or start a process. After `xt-log reconcile` each workload was started exactly once, as it counts
-//! itself; nothing is lost; nothing claims a success that did not happen; and the record follows from its events.
+//! change the disk or start a process. After `xt-log reconcile` no workload was started twice, as it counts itself, and
+//! each was started once but where the supervisor died at its very word to start; nothing claims a success that did not
+//! happen; and the record follows from its events.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/bench.rs"]
@@ -73,6 +74,18 @@ impl Scene {
 
     fn starts(&self) -> usize {
         fs::read(self.bench.path("starts")).unwrap().len()
+    }
+
+    /// Holds the workload's own count of its starts against `state`: one. None only where the supervisor died between
+    /// its word to start and the first act of the workload; nobody can tell then, and the record must say `lost`.
+    #[track_caller]
+    fn started_once(&self, state: AttemptState, point: usize) {
+        let told = self.bench.run_folder(&self.bench.attempt().id).join("launching").exists();
+        match self.starts() {
+            1 => {}
+            0 if told && state == AttemptState::Lost => println!("point {point}: killed at its word to start; lost"),
+            starts => panic!("point {point}: {state}, started {starts} times"),
+        }
     }
 
     /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
@@ -174,7 +187,7 @@ fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<AttemptS
         points += 1;
         *ends.entry(state.to_string()).or_insert(0) += 1;
     }
-    println!("{name}: {points} points, each workload started exactly once; ends: {ends:?}");
+    println!("{name}: {points} points, no workload started twice; ends: {ends:?}");
     points
 }
 
@@ -222,7 +235,7 @@ fn a_supervisor_killed_at_any_step_of_a_run_is_replaced_or_its_run_told_as_it_wa
         }
         let found = scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
-        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        scene.started_once(state, point);
         assert!(matches!(state, AttemptState::Succeeded | AttemptState::Lost), "point {point}: {state}");
         kept += usize::from(found == ["settled"] && state == AttemptState::Succeeded);
         Some(state)
@@ -239,6 +252,10 @@ fn is_stopped(pid: u32) -> bool {
 
 /// Starts a supervisor that stops before its call number `point`, and a client that follows it. Gives both, and the
 /// supervisor itself, which strace started; `None` when it never came to that call.
+#[expect(
+    clippy::zombie_processes,
+    reason = "whoever gets the two waits for them; without them, it was waited for here"
+)]
 fn stopped(scene: &Scene, attempt: &Name, point: usize) -> Option<(Child, Child, u32)> {
     let mut tracer = scene.supervisor(attempt, "SIGSTOP", point);
     let children = format!("/proc/{0}/task/{0}/children", tracer.id());
@@ -270,7 +287,7 @@ fn client_and_supervisor_killed_together_leave_a_run_that_others_settle() {
         tracer.wait().unwrap();
         scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
-        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        scene.started_once(state, point);
         Some(state)
     });
     assert!(points >= 7, "{points}");
@@ -293,7 +310,7 @@ fn everything_killed_at_once_leaves_a_run_that_others_settle() {
         wait_for("the end of the supervisor", || (!runs(supervisor)).then_some(()));
         scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
-        assert_eq!(scene.starts(), 1, "point {point}: {state}");
+        scene.started_once(state, point);
         Some(state)
     });
     assert!(points >= 7, "{points}");

@@ -206,10 +206,13 @@ impl Failure for RecordError {
     fn exit(&self) -> Exit {
         match self {
             Self::Absent { .. } | Self::Damaged { .. } => Exit::Store,
-            Self::Foreign { .. } | Self::Newer { .. } | Self::Older { .. } | Self::Unknown { .. } => Exit::Refused,
+            Self::Foreign { .. }
+            | Self::Newer { .. }
+            | Self::Older { .. }
+            | Self::Unknown { .. }
+            | Self::Unavailable { .. } => Exit::Refused,
             Self::Decision(fault) => fault.exit(),
             Self::Locked | Self::Postponed { .. } => Exit::NotNow,
-            Self::Unavailable { .. } => Exit::Refused,
             Self::Conflict { .. }
             | Self::Elsewhere { .. }
             | Self::Closing { .. }

@@ -9,6 +9,7 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params_from_iter};
 use xt_core::canonical::Value;
 use xt_core::manifest::event::Event;
+use xt_core::name::Name;
 use xt_core::verb::settle::legal;
 
 use crate::error::RecordError;
@@ -142,7 +143,7 @@ fn replay(connection: &Connection, events: &[Event]) -> Result<(), RecordError> 
         if event.sequence != sequence {
             return Err(RecordError::Damaged { what: format!("event {sequence} is not in the log") });
         }
-        let (before, after) = (event.before.as_ref().map(|s| s.as_str()), event.after.as_ref().map(|s| s.as_str()));
+        let (before, after) = (event.before.as_ref().map(Name::as_str), event.after.as_ref().map(Name::as_str));
         if let Some(after) = after
             && !legal(event.level, before, after)
         {
@@ -165,7 +166,7 @@ type Row = Vec<(String, Cell)>;
 
 fn dump(connection: &Connection, table: &Table) -> Result<Vec<Row>, RecordError> {
     let mut statement = connection.prepare(&format!("SELECT * FROM {} ORDER BY number", table.name))?;
-    let names: Vec<String> = statement.column_names().into_iter().map(Into::into).collect();
+    let names: Vec<String> = statement.column_names().map(Into::into).collect();
     let mut rows = statement.query([])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn age(path: &Path) {
-        let old = SystemTime::now() - std::time::Duration::from_secs(3600);
+        let old = SystemTime::now() - std::time::Duration::from_hours(1);
         File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
     }
 

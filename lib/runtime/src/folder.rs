@@ -175,7 +175,7 @@ pub(crate) fn write_once<M: Manifest>(path: &Path, document: &M) -> Result<bool,
 pub(crate) fn reserve(path: &Path) -> Result<(), RuntimeError> {
     let write = || -> std::io::Result<()> {
         let mut file = File::create(path)?;
-        file.write_all(&[b'\n'; RESERVE])?;
+        file.write_all(&vec![b'\n'; RESERVE])?;
         file.sync_all()
     };
     write().map_err(file("reserve room in", path))

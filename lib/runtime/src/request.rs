@@ -52,16 +52,16 @@ impl Request {
 
     /// The request of an earlier attempt, from its plan and its order; without an order, the request to run all of it.
     pub fn again(plan: Plan, order: Option<&Order>, attempt: &Attempt) -> Self {
-        let plain = Self::new(plan, attempt.experiment.clone());
+        let whole = Self::new(plan, attempt.experiment.clone());
         match order {
             Some(order) => Self {
                 mode: order.mode,
                 to_step: order.to_step,
                 cadence: order.cadence.clone(),
                 from: order.from.clone(),
-                ..plain
+                ..whole
             },
-            None => plain,
+            None => whole,
         }
     }
 

@@ -217,7 +217,7 @@ impl Runtime {
 
     /// Asks for another attempt at what `of` was an attempt at: the same request, with an identity and a folder of its
     /// own. Its supervisor is running when this returns.
-    pub fn retry(&self, of: &Name, operation: Option<Name>, worker: &Path) -> Result<Attempt, RuntimeError> {
+    pub fn retry(&self, of: &Name, operation: Option<&Name>, worker: &Path) -> Result<Attempt, RuntimeError> {
         let place = self.place()?;
         let before = known(&place, of)?;
         let plan: Plan = place.store.manifest(before.plan)?;
@@ -227,7 +227,7 @@ impl Runtime {
             return Err(RuntimeError::OtherRequest { attempt: before.id, rebuilt: request.digest() });
         }
         let claim = || resources::claim(&place, &request.plan.intent.resources);
-        let retry = || Ok(place.record.retry(of, operation.clone(), Some(&claim()?), self.clock.now())?);
+        let retry = || Ok(place.record.retry(of, operation.cloned(), Some(&claim()?), self.clock.now())?);
         let attempt = self.granted(&place, retry)?;
         self.start(&attempt.id, &request, worker)?;
         self.attempt(&attempt.id)

@@ -166,7 +166,7 @@ impl Supervisor {
         let mut findings = self.place.nothing(&plan, attempt.plan, order.as_ref());
         match &order {
             _ if reserved.is_err() => {
-                findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string())
+                findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string());
             }
             Some(order) => self.run(attempt, &plan, order, &mut findings),
             None => findings.cause = "there is no order that says which worker to start".into(),

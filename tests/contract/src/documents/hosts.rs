@@ -14,7 +14,7 @@ pub fn inventories() -> Vec<Inventory> {
         policy: Policy {
             admission,
             postponed: vec![name("night")],
-            refused: Vec::new(),
+            refused: vec![name("weekend")],
             spare_memory_bytes: 1 << 30,
             spare_storage_bytes: 0,
             highest_load: (admission == Admission::Open).then(|| number(1.5)),
