@@ -183,7 +183,7 @@ fn pair(bench: &mut Bench, steps: u32, counts_first: bool) -> Result<Pair, Box<d
         }
         *(if counts { &mut with } else { &mut without }) = (processor_time()? - start) / f64::from(steps);
         if counts {
-            inside = bench.counting.as_secs_f64() / (begun.elapsed() - bench.counting).as_secs_f64();
+            inside = bench.counting.as_secs_f64() / begun.elapsed().saturating_sub(bench.counting).as_secs_f64();
         }
     }
     Ok(Pair { with, without, inside })

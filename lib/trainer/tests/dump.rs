@@ -108,9 +108,9 @@ fn forward(parameters: &BTreeMap<String, Tensor>, tokens: &Tensor) -> Vec<(Strin
     let mixed = linear(&normalised(&x, "h.0.ln_1"), "h.0.attn.c_attn").split(width, -1);
     let scores = mixed[0].matmul(&mixed[1].transpose(1, 2)) / f64::from(u32::try_from(width).unwrap()).sqrt();
     let weights = scores.masked_fill(&future, f64::NEG_INFINITY).softmax(-1, None);
-    x = x + linear(&weights.matmul(&mixed[2]), "h.0.attn.c_proj");
+    x += linear(&weights.matmul(&mixed[2]), "h.0.attn.c_proj");
     let inner = linear(&normalised(&x, "h.0.ln_2"), "h.0.mlp.c_fc").gelu("tanh");
-    x = x + linear(&inner, "h.0.mlp.c_proj");
+    x += linear(&inner, "h.0.mlp.c_proj");
     seen.push(("block.0".into(), x.shallow_clone()));
     let x = normalised(&x, "ln_f");
     seen.push(("normalised".into(), x.shallow_clone()));

@@ -1,5 +1,6 @@
 //! Measuring a trained model: against a computation that shares nothing with the worker, again and again, and with what
 //! cannot be measured.
+#![expect(clippy::cast_precision_loss, reason = "small counts")]
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,9 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
         weights: Digest::of(weights),
     };
     let mut comparison = Comparison::new(&spec);
-    HELD_OUT.iter().for_each(|(_, text)| comparison.held_out(text.as_bytes()));
+    for (_, text) in HELD_OUT {
+        comparison.held_out(text.as_bytes());
+    }
     let part = |(path, text): (&str, &str)| Part { path: RelativePath::new(path).unwrap(), tokens: text.len() as u64 };
     let found = Found {
         subject,
@@ -83,7 +86,9 @@ fn weights(trained: &Plan) -> Vec<u8> {
 fn measured(plan: &Plan, weights: &[u8]) -> Left {
     let desk = Desk::new(plan);
     desk.give(weights);
-    HELD_OUT.iter().for_each(|(_, text)| desk.give(text.as_bytes()));
+    for (_, text) in HELD_OUT {
+        desk.give(text.as_bytes());
+    }
     desk.evaluate(plan)
 }
 
@@ -186,7 +191,9 @@ impl Plain {
                 .collect();
             for block in 0..layers {
                 self.attend(block, &mut stream);
-                stream.iter_mut().for_each(|x| self.feed_forward(block, x));
+                for x in &mut stream {
+                    self.feed_forward(block, x);
+                }
             }
             for (x, due) in stream.iter().zip(&window[1..]) {
                 let x = self.normalised("ln_f", x);

@@ -64,7 +64,7 @@ fn localization(state: Option<Digest>) -> Localization {
         recorded: state,
         replayed: state,
         differing: 1,
-        tensors: tensors[..1].to_vec(),
+        tensors,
         restores: 2,
         steps_again: 5,
     }
