@@ -101,16 +101,17 @@ fn forward(parameters: &BTreeMap<String, Tensor>, tokens: &Tensor) -> Vec<(Strin
         let (weight, bias) = (get(&format!("{name}.weight")), get(&format!("{name}.bias")));
         x.layer_norm([width], Some(weight), Some(bias), 1e-5, false)
     };
-    let mut x = get("wte.weight").index_select(0, &tokens.view(-1)).view([samples, time, width])
+    let x = get("wte.weight").index_select(0, &tokens.view(-1)).view([samples, time, width])
         + get("wpe.weight").narrow(0, 0, time);
     let mut seen = vec![("embedding".to_string(), x.shallow_clone())];
     let future = Tensor::ones([time, time], (Kind::Bool, tch::Device::Cpu)).triu(1);
     let mixed = linear(&normalised(&x, "h.0.ln_1"), "h.0.attn.c_attn").split(width, -1);
     let scores = mixed[0].matmul(&mixed[1].transpose(1, 2)) / f64::from(u32::try_from(width).unwrap()).sqrt();
     let weights = scores.masked_fill(&future, f64::NEG_INFINITY).softmax(-1, None);
-    x += linear(&weights.matmul(&mixed[2]), "h.0.attn.c_proj");
+    // Not `+=`, which adds in place: the backward pass needs what was there, and the dump shows it.
+    let x = &x + linear(&weights.matmul(&mixed[2]), "h.0.attn.c_proj");
     let inner = linear(&normalised(&x, "h.0.ln_2"), "h.0.mlp.c_fc").gelu("tanh");
-    x += linear(&inner, "h.0.mlp.c_proj");
+    let x = &x + linear(&inner, "h.0.mlp.c_proj");
     seen.push(("block.0".into(), x.shallow_clone()));
     let x = normalised(&x, "ln_f");
     seen.push(("normalised".into(), x.shallow_clone()));
