@@ -19,7 +19,7 @@ use xt_core::manifest::promotion::{CandidateRule, Promotion, PromotionPolicy};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::tag;
-use xt_core::verb::assemble::{self, About, Measured};
+use xt_core::verb::decision_context::{self, About, Measured};
 use xt_core::verb::settle::{AttemptState, NodeState, RunState};
 use xt_core::verb::{compare_candidates, decide, promote, scores};
 use xt_record::{Attempt, Decided, DecisionRow, Judgement, NodeRow, Overview, Record, RecordError, RunRow};
@@ -445,7 +445,7 @@ impl Ledger {
                 continue;
             };
             let about = About { experiment: experiment.clone(), node: node.id.clone(), cycle };
-            let assemble = if given.every_seed { assemble::of_every_seed } else { assemble::context };
+            let assemble = if given.every_seed { decision_context::of_every_seed } else { decision_context::context };
             contexts.push(assemble(&about, &objective, &self.measured(&overview, &node.id, cycle)?));
         }
         if contexts.is_empty() {
@@ -488,9 +488,11 @@ impl Ledger {
         let objective = self.objective(experiment)?;
         let measured = self.measured(&self.record.status()?, node, cycle)?;
         let about = About { experiment: experiment.clone(), node: node.clone(), cycle };
-        let contexts =
-            [assemble::context(&about, &objective, &measured), assemble::of_every_seed(&about, &objective, &measured)];
-        assemble::check(decision, &contexts)?;
+        let contexts = [
+            decision_context::context(&about, &objective, &measured),
+            decision_context::of_every_seed(&about, &objective, &measured),
+        ];
+        decision_context::check(decision, &contexts)?;
         let id = self.store.put_manifest(decision)?;
         let reason = format!("decision on cycle {cycle} of {node}");
         self.store.set_reference(&format!("decisions/{}", id.hex()), id, &reason)?;

@@ -21,7 +21,7 @@ use xt_core::manifest::run::Run;
 use xt_core::manifest::status::Status;
 use xt_core::name::Name;
 use xt_core::verb::settle::{ActionState, Machine as _};
-use xt_core::verb::story::story;
+use xt_core::verb::why::story;
 use xt_record::{Asked, Record, RecordError};
 use xt_runtime::{Clock, Folder, Runtime, RuntimeError, worker};
 use xt_store::Store;

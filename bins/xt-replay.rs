@@ -23,7 +23,7 @@ use xt_core::manifest::run::{Reported, Run, Stack, Start, Status, Taken};
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{StageName, Step};
 use xt_core::random::Stream;
-use xt_core::verb::{bind, compare, draw, snapshot, tell};
+use xt_core::verb::{bind, compare, sentence, snapshot, trace_svg};
 use xt_runtime::program;
 use xt_runtime::worker::{self, Worker};
 use xt_runtime::{
@@ -249,7 +249,7 @@ impl Arguments {
         let Some(path) = &self.svg else { return Ok(()) };
         let Some(first) = seen.first().and_then(|step| usize::try_from(step.step - 1).ok()) else { return Ok(()) };
         let names = [format!("recorded: {}", recorded.id), "replayed".to_string()];
-        let svg = draw::comparison([&names[0], &names[1]], &recorded.papers.steps[first..], seen);
+        let svg = trace_svg::comparison([&names[0], &names[1]], &recorded.papers.steps[first..], seen);
         picture(path, &svg)
     }
 
@@ -276,9 +276,9 @@ impl Arguments {
         };
         if let Some(path) = svg {
             let names = [first.id.to_string(), second.id.to_string()];
-            picture(path, &draw::comparison([&names[0], &names[1]], one, other))?;
+            picture(path, &trace_svg::comparison([&names[0], &names[1]], one, other))?;
         }
-        note(&self.common, &format!("replay: {}", tell::difference(&found)));
+        note(&self.common, &format!("replay: {}", sentence::difference(&found)));
         let mut output = Output::new(self.output.as_deref().filter(|_| exit == Exit::Yes))?;
         output.document(&found.encode())?;
         output.finish()?;
@@ -333,9 +333,9 @@ impl Arguments {
             (Outcome::Incomplete, Status::NotStarted) if followed.run.custody.is_some() => Exit::Custody,
             (Outcome::Incomplete, _) => Exit::Workload,
         };
-        note(&self.common, &format!("replay: {}", tell::replay(replay, &followed.run)));
+        note(&self.common, &format!("replay: {}", sentence::replay(replay, &followed.run)));
         if let Some(found) = &replay.localization {
-            note(&self.common, &format!("replay: {}", tell::localization(found)));
+            note(&self.common, &format!("replay: {}", sentence::localization(found)));
         }
         if !replay.allowed.is_empty() {
             let names: Vec<&str> = replay.allowed.iter().map(|pin| pin.what.as_str()).collect();
@@ -457,7 +457,7 @@ impl<'a> Again<'a> {
             }
         }
         let Some((mut replay, followed)) = last else { return Ok(Exit::Undecided) };
-        note(&self.arguments.common, &format!("replay: {}", tell::audit(&audit)));
+        note(&self.arguments.common, &format!("replay: {}", sentence::audit(&audit)));
         (replay.steps, replay.equal_steps) = (of_steps, audit.segments.iter().map(|segment| segment.equal_steps).sum());
         replay.audit = Some(audit);
         self.arguments.report(self.recorded, &replay, &followed)

@@ -24,7 +24,7 @@ use xt_core::verb::compare;
 use xt_core::verb::configuration::configuration;
 use xt_core::verb::snapshot::{Files, check_line, check_part, check_plan, diff};
 use xt_runtime::{
-    Clock, Original, Role, Runtime, Signals, Unfinished, follow, last_state, pins, shelve, taken, worker,
+    Clock, Original, Role, Runtime, Signals, Unfinished, follow, keep_snapshot, last_state, pins, taken, worker,
 };
 use xt_store::Store;
 
@@ -297,7 +297,7 @@ impl XtSnapshot {
             return Err(SnapshotError::Diverged { step, faults }.into());
         }
         let taken = Taken { step, snapshot: id };
-        shelve(
+        keep_snapshot(
             store,
             &original.run.attempt,
             &taken,

@@ -569,7 +569,8 @@ fn one_bit_that_flipped_during_a_run_is_found_with_step_stage_and_tensor() {
     });
     let record = place.tool("run", &["--resume", attempt.as_str()]).run(Status::Succeeded, 0);
     assert_ne!(record.trace, place.run().trace, "the flip is in all lines that follow");
-    xt_runtime::shelve(&store, &record.attempt, &Taken { step: taken.step, snapshot: planted }, "planted").unwrap();
+    xt_runtime::keep_snapshot(&store, &record.attempt, &Taken { step: taken.step, snapshot: planted }, "planted")
+        .unwrap();
     let ended = place.tool("replay", &["--localize", &record.id().to_string()]);
     let report: Replay = document(&ended, 1);
     let found = report.localization.unwrap();

@@ -10,7 +10,7 @@ use xt_record::{Asked, Wish};
 use crate::conclude::Place;
 use crate::error::RuntimeError;
 use crate::folder::{Folder, write_once};
-use crate::papers::Cancel;
+use crate::run_documents::Cancel;
 use crate::runtime::Runtime;
 
 impl Runtime {

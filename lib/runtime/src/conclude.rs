@@ -28,8 +28,8 @@ use xt_store::{Store, Writer};
 use crate::clock::Clock;
 use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
-use crate::papers::{Ended, Finished};
-use crate::shelf::taken;
+use crate::run_documents::{Ended, Finished};
+use crate::stored_snapshots::taken;
 use crate::telemetry::Follower;
 
 /// What stands in the record for the generator of a command.

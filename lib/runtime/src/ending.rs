@@ -14,9 +14,9 @@ use crate::conclude::{Dropped, Findings};
 use crate::error::RuntimeError;
 use crate::folder::read_document;
 use crate::ledger::End;
+use crate::lost::{NO_EXIT, UNOBSERVED};
 use crate::outcome::{Seen, Stop, judge};
 use crate::secrets::Secrets;
-use crate::unstarted::{NO_EXIT, UNOBSERVED};
 use crate::watch::Watch;
 
 /// Waits for the end of everything that ran, collects its outputs, and enters how it ended.
@@ -50,7 +50,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         exit: &exit,
         stop: watch.stop.as_ref(),
         cancel: watch.cancel.as_deref(),
-        snapshot: watch.shots.last(),
+        snapshot: watch.snapshots.last(),
         out_of_memory: observed.out_of_memory_kills,
         outputs: fault.as_deref(),
         full: ending.as_ref().is_ok_and(|ending| ending.outputs.are_full()),

@@ -16,10 +16,10 @@ use crate::actions::deliver;
 use crate::conclude::Place;
 use crate::error::RuntimeError;
 use crate::folder::{Folder, read_document};
-use crate::papers::Order;
+use crate::lost::Closing;
 use crate::request::Request;
+use crate::run_documents::Order;
 use crate::runtime::{Runtime, known};
-use crate::unstarted::Closing;
 
 /// Where a worker is found, if one must be started that no order names.
 pub type FindWorker<'a> = &'a dyn Fn() -> Result<PathBuf, RuntimeError>;

@@ -12,7 +12,7 @@ use xt_core::verb::compile;
 use crate::secrets::Secrets;
 use xt_record::Attempt;
 
-use crate::papers::Order;
+use crate::run_documents::Order;
 
 /// What is asked of the runtime.
 #[derive(Clone, Debug)]

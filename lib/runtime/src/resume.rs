@@ -12,8 +12,8 @@ use xt_core::verb::compare;
 use xt_core::verb::snapshot::{check_line, check_plan};
 use xt_store::Store;
 
-use crate::again::pins;
 use crate::error::RuntimeError;
+use crate::repeat::pins;
 use crate::request::Request;
 use crate::runtime::Runtime;
 

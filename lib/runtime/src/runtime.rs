@@ -22,14 +22,14 @@ use crate::clock::Clock;
 use crate::conclude::Place;
 use crate::error::{RuntimeError, file};
 use crate::folder::{Folder, read_document, write_document};
-use crate::papers::{Finished, Order};
+use crate::lost::Closing;
 use crate::request::Request;
 use crate::resources;
 use crate::resume::Before;
+use crate::run_documents::{Finished, Order};
 use crate::secrets::Secrets;
 use crate::supervise::{CLAIMED, FLAG, TAKEN};
 use crate::telemetry::Follower;
-use crate::unstarted::Closing;
 
 /// How often a follower looks for news: at first often, since many runs are short, then ever less.
 const PERIOD: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];

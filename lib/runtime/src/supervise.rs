@@ -29,12 +29,12 @@ use crate::error::{RuntimeError, file, system};
 use crate::folder::{Folder, fill, read_document, reserve, try_lock, write_document};
 use crate::launch::{self, Training};
 use crate::ledger::Ledger;
+use crate::lost::never_launched;
 use crate::outcome::Stop;
-use crate::papers::{Cancel, Launched, Order, Started};
+use crate::run_documents::{Cancel, Launched, Order, Started};
+use crate::run_snapshots::RunSnapshots;
 use crate::secrets::Secrets;
-use crate::shots::Shots;
 use crate::signals::Signals;
-use crate::unstarted::never_launched;
 use crate::watch::Watch;
 
 /// The hidden flag that makes a tool a supervisor.
@@ -227,8 +227,8 @@ impl Supervisor {
                 if let Some(before) = &before {
                     ledger = ledger.after(before);
                 }
-                let shots = Shots::new(attempt, plan, order.cadence.clone(), held.stack(), launch.limits);
-                let watch = Watch::new(self, ledger, shots, launch.pipes);
+                let snapshots = RunSnapshots::new(attempt, plan, order.cadence.clone(), held.stack(), launch.limits);
+                let watch = Watch::new(self, ledger, snapshots, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
                 findings.observed.digests_cached = held.cached();
                 let altered =

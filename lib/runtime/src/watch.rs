@@ -18,8 +18,8 @@ use crate::error::{RuntimeError, system};
 use crate::ledger::{Disagreement, End, Ledger};
 use crate::lines::Lines;
 use crate::outcome::Stop;
+use crate::run_snapshots::RunSnapshots;
 use crate::secrets::Secrets;
-use crate::shots::Shots;
 use crate::signals::Signals;
 use crate::stream::Stream;
 use crate::supervise::Supervisor;
@@ -52,7 +52,7 @@ pub(crate) struct Watch<'a> {
     control: Option<File>,
     told_to_drain: bool,
     /// Its snapshots.
-    pub(crate) shots: Shots<'a>,
+    pub(crate) snapshots: RunSnapshots<'a>,
     stdout: (Stream, Capture),
     stderr: (Stream, Capture),
 }
@@ -68,19 +68,19 @@ pub(crate) struct Pipes {
 }
 
 impl<'a> Watch<'a> {
-    /// Prepares to watch a worker; `ledger` knows what is due from it, `shots` when.
+    /// Prepares to watch a worker; `ledger` knows what is due from it, `snapshots` when.
     pub(crate) fn new(
         supervisor: &'a Supervisor,
         ledger: Ledger,
-        shots: Shots<'a>,
+        snapshots: RunSnapshots<'a>,
         pipes: Pipes,
     ) -> Result<Self, RuntimeError> {
         let folder = &supervisor.folder;
-        let resources = &shots.plan.intent.resources;
+        let resources = &snapshots.plan.intent.resources;
         let cap = resources.log_bytes;
         Ok(Self {
             supervisor,
-            plan: shots.plan,
+            plan: snapshots.plan,
             deadline: (Instant::now() + Duration::from_secs(resources.duration_seconds), resources.duration_seconds),
             ledger,
             disagreement: None,
@@ -93,7 +93,7 @@ impl<'a> Watch<'a> {
             writer: Writer::create(&folder.telemetry())?,
             control: pipes.control.map(File::from),
             told_to_drain: false,
-            shots,
+            snapshots,
             stdout: (
                 Stream::new(pipes.stdout)?,
                 Capture::create(&folder.stdout(), cap)?.without(supervisor.secrets.clone()),
@@ -207,14 +207,14 @@ impl<'a> Watch<'a> {
         if let Err(disagreement) = self.ledger.enter(&message) {
             return Ok(Err(disagreement));
         }
-        self.shots.hear(&message);
+        self.snapshots.hear(&message);
         self.writer.append(&message).map(Ok)
     }
 
     /// Takes in the snapshots that the worker has told of, and tells it so.
     pub(crate) fn take_snapshots(&mut self, outputs: Option<&Outputs>) -> Result<(), RuntimeError> {
         let (Some(outputs), None) = (outputs, &self.disagreement) else { return Ok(()) };
-        while let Some(taken) = self.shots.take_next(self.supervisor, outputs, self.ledger.reported())? {
+        while let Some(taken) = self.snapshots.take_next(self.supervisor, outputs, self.ledger.reported())? {
             match taken {
                 // The worker may be gone, and then nobody needs to know.
                 Ok(step) => {
@@ -231,7 +231,7 @@ impl<'a> Watch<'a> {
 
     fn consider_drain(&mut self) -> Result<(), RuntimeError> {
         if !self.told_to_drain && self.ledger.end().is_none() && self.supervisor.drain_asked()?.is_some() {
-            self.shots.keep_all();
+            self.snapshots.keep_all();
             // Told again in the next turn, if it could not be told now.
             self.told_to_drain = self.say("drain");
         }

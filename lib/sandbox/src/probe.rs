@@ -99,7 +99,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("filesystem.read", "list_a_host_folder", |scene| list(scene.folder.clone()), &[MOUNT, FILES]),
     attempt("filesystem.read", "run_a_host_program", run_a_host_program, &[FILES]),
     attempt("filesystem.write", "write_into_a_host_folder", write_into_a_host_folder, &[MOUNT, FILES]),
-    attempt("filesystem.write", "write_into_the_inputs", |scene| make(&scene.inputs.join("made")), &[MOUNT, FILES]),
+    attempt("filesystem.write", "write_into_the_inputs", |scene| make(&scene.inputs), &[MOUNT, FILES]),
     attempt("limit.memory", "map_more_than_the_limit", map_more_than_the_limit, &[]),
     attempt("limit.processes", "fork_at_the_limit", fork_at_the_limit, &[]),
     attempt("limit.storage", "grow_a_file_beyond_the_limit", grow_a_file_beyond_the_limit, &[]),
@@ -182,8 +182,11 @@ fn list(path: PathBuf) -> Result<(), Errno> {
     io(fs::read_dir(path))
 }
 
-fn make(path: &Path) -> Result<(), Errno> {
-    io(fs::create_dir(path))?;
+/// Makes a folder in `folder` by a name of this process alone: layers are tried at the same time, and what another just
+/// made would be answered with EEXIST, which says nothing about the layer.
+fn make(folder: &Path) -> Result<(), Errno> {
+    let path = folder.join(format!("made.{}", std::process::id()));
+    io(fs::create_dir(&path))?;
     io(fs::remove_dir(path))
 }
 
@@ -192,7 +195,7 @@ fn read_a_private_key(scene: &Scene) -> Result<(), Errno> {
 }
 
 fn write_into_a_host_folder(scene: &Scene) -> Result<(), Errno> {
-    make(&scene.folder.join("open/made"))
+    make(&scene.folder.join("open"))
 }
 
 fn run_a_host_program(scene: &Scene) -> Result<(), Errno> {

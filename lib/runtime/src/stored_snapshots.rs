@@ -21,7 +21,7 @@ use crate::error::{RuntimeError, file};
 
 /// What a snapshot belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shelf<'a> {
+pub(crate) struct StoredSnapshots<'a> {
     pub(crate) store: &'a Store,
     pub(crate) attempt: &'a Name,
     /// Where its files lie on their way.
@@ -29,7 +29,7 @@ pub(crate) struct Shelf<'a> {
     pub(crate) limits: &'a Limits,
 }
 
-impl Shelf<'_> {
+impl StoredSnapshots<'_> {
     /// Takes the snapshot that a worker wrote at `position` into the store, if it is what `line` and plan make it. The
     /// inner error says why it cannot be true.
     pub(crate) fn take(
@@ -111,6 +111,6 @@ pub fn taken(store: &Store, attempt: &Name) -> Result<Vec<Taken>, RuntimeError> 
 }
 
 /// Gives the snapshot after `step` its name under `attempt`, so that it is found there.
-pub fn shelve(store: &Store, attempt: &Name, taken: &Taken, reason: &str) -> Result<(), RuntimeError> {
+pub fn keep_snapshot(store: &Store, attempt: &Name, taken: &Taken, reason: &str) -> Result<(), RuntimeError> {
     Ok(store.set_reference(&name(attempt, taken.step), taken.snapshot, reason)?)
 }

@@ -11,8 +11,8 @@ use crate::conclude::{Dropped, Findings, Place};
 use crate::error::RuntimeError;
 use crate::folder::{Folder, filled, read_document, try_lock};
 use crate::ledger::Ledger;
-use crate::papers::{Ended, Launched, Order, Started};
 use crate::resume::Before;
+use crate::run_documents::{Ended, Launched, Order, Started};
 use crate::telemetry::Follower;
 
 /// Nothing was observed.

@@ -17,7 +17,7 @@ use xt_store::Store;
 
 use crate::error::RuntimeError;
 use crate::request::Request;
-use crate::shelf::taken;
+use crate::stored_snapshots::taken;
 use crate::worker::Worker;
 
 /// A run that is done again, with its plan and the lines of its trace.

@@ -14,11 +14,11 @@ use xt_sandbox::{Limits, Outputs};
 
 use crate::error::RuntimeError;
 use crate::ledger::Disagreement;
-use crate::shelf::Shelf;
+use crate::stored_snapshots::StoredSnapshots;
 use crate::supervise::Supervisor;
 
 /// The snapshots of one run.
-pub(crate) struct Shots<'a> {
+pub(crate) struct RunSnapshots<'a> {
     attempt: &'a Attempt,
     pub(crate) plan: &'a Plan,
     cadence: Cadence,
@@ -31,7 +31,7 @@ pub(crate) struct Shots<'a> {
     last: Option<u64>,
 }
 
-impl<'a> Shots<'a> {
+impl<'a> RunSnapshots<'a> {
     pub(crate) fn new(attempt: &'a Attempt, plan: &'a Plan, cadence: Cadence, stack: Stack, limits: Limits) -> Self {
         let (lines, told) = (BTreeMap::new(), VecDeque::new());
         Self { attempt, plan, cadence, stack, limits, lines, keep_all: false, told, last: None }
@@ -79,7 +79,7 @@ impl<'a> Shots<'a> {
         let Some(line) = self.lines.get(&step) else {
             return Ok(Some(Err(Disagreement::Snapshot { step, why: "none was due there".into() })));
         };
-        let place = Shelf {
+        let place = StoredSnapshots {
             store: &supervisor.place.store,
             attempt: &self.attempt.id,
             scratch: &supervisor.folder.snapshots(),
