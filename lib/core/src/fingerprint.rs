@@ -110,12 +110,39 @@ fn data_1(data: &Data) -> Value {
 
 fn optimizer_1(optimizer: &Optimizer) -> Value {
     match optimizer {
-        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => object([
-            ("kind", "adamw".into()),
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay }
+        | Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => object([
+            ("kind", optimizer.word().into()),
             ("learning_rate", learning_rate.write()),
             ("beta1", beta1.write()),
             ("beta2", beta2.write()),
             ("epsilon", epsilon.write()),
+            ("weight_decay", weight_decay.write()),
+            ("decay", decay.write()),
+        ]),
+        Optimizer::Lion { learning_rate, beta1, beta2, weight_decay, decay } => object([
+            ("kind", "lion".into()),
+            ("learning_rate", learning_rate.write()),
+            ("beta1", beta1.write()),
+            ("beta2", beta2.write()),
+            ("weight_decay", weight_decay.write()),
+            ("decay", decay.write()),
+        ]),
+        Optimizer::Adafactor {
+            learning_rate,
+            decay_power,
+            epsilon,
+            minimum_scale,
+            update_limit,
+            weight_decay,
+            decay,
+        } => object([
+            ("kind", "adafactor".into()),
+            ("learning_rate", learning_rate.write()),
+            ("decay_power", decay_power.write()),
+            ("epsilon", epsilon.write()),
+            ("minimum_scale", minimum_scale.write()),
+            ("update_limit", update_limit.write()),
             ("weight_decay", weight_decay.write()),
             ("decay", decay.write()),
         ]),
@@ -142,13 +169,33 @@ fn schedule_1(schedule: &Schedule) -> Value {
                 ("final_fraction", final_fraction.write()),
             ])
         }
+        Schedule::Step { warmup_steps, every, factor } => object([
+            ("kind", "step".into()),
+            ("warmup_steps", warmup_steps.write()),
+            ("every", every.write()),
+            ("factor", factor.write()),
+        ]),
+        Schedule::InverseSquareRoot { warmup_steps, timescale_steps } => object([
+            ("kind", "inverse-square-root".into()),
+            ("warmup_steps", warmup_steps.write()),
+            ("timescale_steps", timescale_steps.write()),
+        ]),
+        Schedule::WarmupStableDecay { warmup_steps, decay_steps, final_fraction, curve } => object([
+            ("kind", "warmup-stable-decay".into()),
+            ("warmup_steps", warmup_steps.write()),
+            ("decay_steps", decay_steps.write()),
+            ("final_fraction", final_fraction.write()),
+            ("curve", curve.write()),
+        ]),
     }
 }
 
 fn clipping_1(clipping: &Clipping) -> Value {
     match clipping {
         Clipping::None {} => object([("kind", "none".into())]),
-        Clipping::Norm { maximum } => object([("kind", "norm".into()), ("maximum", maximum.write())]),
+        Clipping::Norm { maximum } | Clipping::Value { maximum } => {
+            object([("kind", clipping.word().into()), ("maximum", maximum.write())])
+        }
     }
 }
 

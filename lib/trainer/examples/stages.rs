@@ -147,11 +147,11 @@ impl Bench {
         if let Some([.., optimizer]) = &mut stages {
             let start = Instant::now();
             optim::look(layout, "", &self.parameters.values, optimizer);
-            self.optimizer.look(layout, optimizer);
+            self.optimizer.look(optimizer);
             self.counting += start.elapsed();
         }
         digests.push(layout::digest(layout, &[("", &self.parameters.values)]));
-        digests.push(self.optimizer.digest(layout));
+        digests.push(self.optimizer.digest());
         std::hint::black_box(digests);
         Ok(())
     }

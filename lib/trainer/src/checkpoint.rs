@@ -55,7 +55,7 @@ pub fn save(
     let failed = |path: &str, source| TrainError::Output { path: path.into(), source };
     fs::create_dir_all(outputs.join(FOLDER)).map_err(|source| failed(FOLDER, source))?;
     let weights = path("model.safetensors");
-    write(&parameters.layout, &[("", parameters.values.values())], outputs, &weights)?;
+    write(&[("", &parameters.layout, parameters.values.values())], outputs, &weights)?;
     let mut written = vec![weights];
     let config = configuration(model).canonical() + "\n";
     let others = [("config.json", Some(config.as_bytes())), ("tokenizer.json", tokenizer)];
@@ -67,13 +67,14 @@ pub fn save(
     Ok(written)
 }
 
-/// Writes rows of one layout to `path` in `outputs`; each tensor is named by the prefix of its row and by its parameter.
-pub(crate) fn write(layout: &Layout, rows: &[(&str, &[f32])], outputs: &Path, path: &str) -> Result<(), TrainError> {
+/// Writes rows, each with its prefix and layout, to `path` in `outputs`; each tensor is named by the prefix of its row and by
+/// its parameter.
+pub(crate) fn write(rows: &[(&str, &Layout, &[f32])], outputs: &Path, path: &str) -> Result<(), TrainError> {
     let saved = |span: &Span, row| Saved {
         shape: span.declared.shape.iter().filter_map(|size| usize::try_from(*size).ok()).collect(),
         values: span.of(row),
     };
-    let tensors = rows.iter().flat_map(|(prefix, row)| {
+    let tensors = rows.iter().flat_map(|(prefix, layout, row)| {
         layout.spans().iter().map(move |span| (format!("{prefix}{}", span.declared.name), saved(span, row)))
     });
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
@@ -85,15 +86,15 @@ pub(crate) fn write(layout: &Layout, rows: &[(&str, &[f32])], outputs: &Path, pa
 /// too many is refused as well as one too few (row R-24).
 pub fn load(parameters: &mut Parameters, file: &[u8]) -> Result<(), TrainError> {
     let Parameters { layout, values, .. } = parameters;
-    read(layout, &mut [("", values)], file).map_err(|wrong| TrainError::Weights(wrong.join("; ")))
+    read(&mut [("", layout, values)], file).map_err(|wrong| TrainError::Weights(wrong.join("; ")))
 }
 
-/// Fills rows of one layout from the bytes of a file, or says everything that is wrong with the file; then some rows may
+/// Fills rows from the bytes of a file, or says everything that is wrong with the file; then some rows may
 /// be filled and others not.
-pub(crate) fn read(layout: &Layout, rows: &mut [(&str, &mut Flat)], file: &[u8]) -> Result<(), Vec<String>> {
+pub(crate) fn read(rows: &mut [(&str, &Layout, &mut Flat)], file: &[u8]) -> Result<(), Vec<String>> {
     let stored = SafeTensors::deserialize(file).map_err(|error| vec![error.to_string()])?;
     let (mut wrong, mut known) = (Vec::new(), BTreeSet::new());
-    for (prefix, row) in rows {
+    for (prefix, layout, row) in rows {
         let row = row.values_mut();
         for span in layout.spans() {
             let name = format!("{prefix}{}", span.declared.name);

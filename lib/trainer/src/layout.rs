@@ -51,39 +51,29 @@ impl Span {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     spans: Vec<Span>,
-    decayed: usize,
     length: usize,
 }
 
 impl Layout {
-    /// Lays out the parameters: those that decay first, so that decay is a prefix of each row, and each at an aligned
+    /// Lays out the parameters: those that decay first, so that they are one stretch of each row, and each at an aligned
     /// offset. The gaps stay zero.
     pub fn new(mut declared: Vec<Declared>, decay: Decay) -> Self {
         let decays = |parameter: &Declared| decay == Decay::All || parameter.shape.len() >= 2;
         declared.sort_by(|left, right| (!decays(left), &left.name).cmp(&(!decays(right), &right.name)));
-        let (mut offset, mut decayed) = (0, 0);
+        let mut offset = 0;
         let mut spans: Vec<Span> = Vec::with_capacity(declared.len());
         for parameter in declared {
             let count = usize::try_from(parameter.shape.iter().product::<i64>()).unwrap_or(0);
-            let (start, is_decayed) = (offset, decays(&parameter));
+            spans.push(Span { declared: parameter, offset, count });
             offset += count.next_multiple_of(ALIGNMENT);
-            if is_decayed {
-                decayed = offset;
-            }
-            spans.push(Span { declared: parameter, offset: start, count });
         }
         spans.sort_by(|left, right| left.declared.name.cmp(&right.declared.name));
-        Self { spans, decayed, length: offset }
+        Self { spans, length: offset }
     }
 
     /// The places, sorted by name.
     pub fn spans(&self) -> &[Span] {
         &self.spans
-    }
-
-    /// Values at the start of each row that decay.
-    pub const fn decayed(&self) -> usize {
-        self.decayed
     }
 
     /// Values in a row, gaps included.
@@ -101,9 +91,14 @@ impl Layout {
 /// of the name, name, `F32`, number of dimensions, each dimension, and the values, little-endian. Numbers are 8
 /// little-endian bytes. A row stands for all its tensors, named `prefix` and the parameter's name; prefixes are sorted.
 pub fn digest(layout: &Layout, rows: &[(&str, &Flat)]) -> Digest {
+    digest_of(rows.iter().map(|(prefix, row)| (*prefix, layout, row.values())))
+}
+
+/// The same for rows that each have their own layout.
+pub fn digest_of<'a>(rows: impl Iterator<Item = (&'a str, &'a Layout, &'a [f32])>) -> Digest {
     let mut hasher = Hasher::new();
     hasher.update(b"xt.tensors/1\0");
-    for (prefix, row) in rows {
+    for (prefix, layout, row) in rows {
         for span in layout.spans() {
             let Declared { name, shape, .. } = &span.declared;
             hasher.update(&((prefix.len() + name.len()) as u64).to_le_bytes());
@@ -114,7 +109,7 @@ pub fn digest(layout: &Layout, rows: &[(&str, &Flat)]) -> Digest {
             for size in shape {
                 hasher.update(&size.to_le_bytes());
             }
-            hasher.update(bytes(span.of(row.values())));
+            hasher.update(bytes(span.of(row)));
         }
     }
     hasher.finish()
@@ -135,8 +130,9 @@ mod tests {
         let places: Vec<(&str, usize, usize)> =
             layout.spans().iter().map(|span| (span.declared.name.as_str(), span.offset, span.count)).collect();
         assert_eq!(places, [("a.weight", 0, 4), ("b.bias", 32, 3), ("b.weight", 16, 15)]);
-        assert_eq!((layout.decayed(), layout.length(), layout.parameters()), (32, 48, 22));
-        assert_eq!(Layout::new(parameters, Decay::All).decayed(), 48);
+        assert_eq!((layout.length(), layout.parameters()), (48, 22));
+        let offsets: Vec<usize> = Layout::new(parameters, Decay::All).spans().iter().map(|span| span.offset).collect();
+        assert_eq!(offsets, [0, 16, 32]);
     }
 
     #[test]

@@ -4,12 +4,20 @@
 //! update gives the same bits on every processor and with every vector width. The state is the rows and one counter;
 //! nothing is made lazily (row R-20).
 
+mod adafactor;
+mod adam;
+mod lion;
+mod sgd;
+
+use std::ops::Range;
+
 use xt_core::digest::{Digest, Hasher};
-use xt_core::manifest::candidate::Optimizer;
+use xt_core::manifest::candidate::{Decay, Optimizer};
+use xt_core::number::Finite;
 use xt_torch::memory::Flat;
 
 use crate::fault::TrainError;
-use crate::layout::{self, Layout};
+use crate::layout::{self, Declared, Layout, Span, Start};
 use crate::parameters::narrowed;
 use crate::probe::Counts;
 
@@ -17,33 +25,90 @@ use crate::probe::Counts;
 #[derive(Debug)]
 pub struct Optim {
     settings: Optimizer,
-    /// Rows of state with the prefix of their names, sorted by it.
-    rows: Vec<(&'static str, Flat)>,
+    /// What is done alike with neighbouring parameters.
+    stretches: Vec<Stretch>,
+    /// Rows of state, sorted by the prefix of their names.
+    rows: Vec<Row>,
     /// Updates made so far.
     updates: u64,
+}
+
+/// A row of state. Its tensors are named `prefix` and the name of the parameter.
+#[derive(Debug)]
+pub struct Row {
+    /// What the names of its tensors begin with.
+    pub prefix: &'static str,
+    /// Where its tensors lie: as the parameters do, or smaller ones.
+    pub layout: Layout,
+    /// The values.
+    pub values: Flat,
 }
 
 /// What one update is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Update<'a> {
-    /// Gradients before clipping, in the layout of the values.
+    /// Gradients, clipped by value if at all, in the layout of the values.
     pub gradients: &'a [f32],
     /// Learning rate.
     pub rate: f64,
-    /// Factor on each gradient, from clipping.
+    /// Factor on each gradient, from clipping by norm.
     pub factor: f32,
+}
+
+/// What an update of a stretch is scaled by.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    /// Learning rate.
+    rate: f64,
+    /// Factor on each gradient.
+    factor: f32,
+    /// Updates made, with this one.
+    updates: u64,
+}
+
+/// How one parameter is treated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Treatment {
+    /// How strongly it decays.
+    decay: f64,
+}
+
+/// Values of a row that are treated alike.
+#[derive(Clone, Debug, PartialEq)]
+struct Stretch {
+    place: Range<usize>,
+    treatment: Treatment,
+}
+
+impl Row {
+    fn zeros(prefix: &'static str, layout: Layout) -> Result<Self, TrainError> {
+        Ok(Self { prefix, values: Flat::zeros(layout.length())?, layout })
+    }
+
+    /// As a part of a digest or a file.
+    pub fn part(&self) -> (&str, &Layout, &[f32]) {
+        (self.prefix, &self.layout, self.values.values())
+    }
 }
 
 impl Optim {
     /// The optimiser before its first update.
     pub fn new(settings: &Optimizer, layout: &Layout) -> Result<Self, TrainError> {
-        let names: &[&str] = match settings {
-            Optimizer::AdamW { .. } => &["first_moment/", "second_moment/"],
-            Optimizer::Sgd { momentum, .. } if momentum.get() > 0.0 => &["momentum/"],
-            Optimizer::Sgd { .. } => &[],
+        let same = |names: &[&'static str]| names.iter().map(|name| (*name, layout.clone())).collect::<Vec<_>>();
+        let rows = match settings {
+            Optimizer::AdamW { .. } | Optimizer::Adam { .. } => same(&["first_moment/", "second_moment/"]),
+            Optimizer::Lion { .. } => same(&["momentum/"]),
+            Optimizer::Sgd { momentum, .. } if momentum.get() > 0.0 => same(&["momentum/"]),
+            Optimizer::Sgd { .. } => Vec::new(),
+            Optimizer::Adafactor { .. } => factored(layout),
         };
-        let rows: Result<_, TrainError> = names.iter().map(|name| Ok((*name, Flat::zeros(layout.length())?))).collect();
-        Ok(Self { settings: settings.clone(), rows: rows?, updates: 0 })
+        let rows: Result<_, TrainError> = rows.into_iter().map(|(name, layout)| Row::zeros(name, layout)).collect();
+        let treatment = |span: &Span| {
+            let decays = settings.decay() == Decay::All || span.declared.shape.len() >= 2;
+            Treatment { decay: if decays { settings.weight_decay().get() } else { 0.0 } }
+        };
+        let stretches = stretches(layout, treatment);
+        Ok(Self { settings: settings.clone(), stretches, rows: rows?, updates: 0 })
     }
 
     /// Updates made so far.
@@ -51,107 +116,141 @@ impl Optim {
         self.updates
     }
 
-    /// Everything it remembers: the rows with the prefixes of their names, and the count of updates. The settings are the
-    /// plan's. Taken apart without `..`: a new field does not compile until someone decides whether it is remembered.
-    pub fn memory(&self) -> (&[(&'static str, Flat)], u64) {
-        let Self { settings: _, rows, updates } = self;
+    /// Everything it remembers: the rows with the prefixes of their names, and the count of updates. Settings and
+    /// stretches are the plan's. Taken apart without `..`: a new field does not compile until someone decides whether it
+    /// is remembered.
+    pub fn memory(&self) -> (&[Row], u64) {
+        let Self { settings: _, stretches: _, rows, updates } = self;
         (rows, *updates)
     }
 
     /// The same, to be filled from a snapshot.
-    pub fn memory_mut(&mut self) -> (&mut [(&'static str, Flat)], &mut u64) {
-        let Self { settings: _, rows, updates } = self;
+    pub fn memory_mut(&mut self) -> (&mut [Row], &mut u64) {
+        let Self { settings: _, stretches: _, rows, updates } = self;
         (rows, updates)
     }
 
     /// Changes `values` in place.
     pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>) {
         self.updates += 1;
-        let border = layout.decayed();
-        let (decayed, plain) = values.split_at_mut(border);
-        let (first, second) = update.gradients.split_at(border);
-        for (values, gradients, from, decays) in [(decayed, first, 0, true), (plain, second, border, false)] {
-            let part = Part { from, decays, update: Update { gradients, ..update } };
-            match self.settings.clone() {
-                Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                    self.adamw(values, part, [beta1, beta2, epsilon, weight_decay].map(xt_core::number::Finite::get));
+        let scale = Scale { rate: update.rate, factor: update.factor, updates: self.updates };
+        for Stretch { place, treatment } in self.stretches.clone() {
+            let (values, gradients) = (&mut values[place.clone()], &update.gradients[place.clone()]);
+            match &self.settings {
+                Optimizer::AdamW { beta1, beta2, epsilon, .. } | Optimizer::Adam { beta1, beta2, epsilon, .. } => {
+                    let [beta1, beta2, epsilon] = [beta1, beta2, epsilon].map(|number| number.get());
+                    let settings = adam::Settings { beta1, beta2, epsilon, decay: treatment.decay };
+                    let coupled = matches!(self.settings, Optimizer::Adam { .. });
+                    let kernel = if coupled { adam::coupled } else { adam::decoupled };
+                    let [first, second] = self.rows.as_mut_slice() else { continue };
+                    kernel(values, gradients, [first.at(&place), second.at(&place)], &settings, scale);
                 }
-                Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
-                    self.sgd(values, part, momentum.get(), nesterov, weight_decay.get());
+                Optimizer::Lion { beta1, beta2, .. } => {
+                    let settings = lion::Settings { beta1: beta1.get(), beta2: beta2.get(), decay: treatment.decay };
+                    let [momentum] = self.rows.as_mut_slice() else { continue };
+                    lion::update(values, gradients, momentum.at(&place), &settings, scale);
+                }
+                Optimizer::Sgd { momentum, nesterov, .. } => {
+                    let (momentum, nesterov) = (momentum.get(), *nesterov);
+                    let settings = sgd::Settings { momentum, nesterov, decay: treatment.decay };
+                    match self.rows.first_mut() {
+                        Some(buffer) => sgd::momentum(values, gradients, buffer.at(&place), &settings, scale),
+                        None => sgd::plain(values, gradients, &settings, scale),
+                    }
+                }
+                Optimizer::Adafactor { decay_power, epsilon, minimum_scale, update_limit, .. } => {
+                    let numbers =
+                        [decay_power, epsilon, minimum_scale, update_limit].map(|number: &Finite| number.get());
+                    let [decay_power, epsilon, minimum_scale, update_limit] = numbers;
+                    let decay = treatment.decay;
+                    let settings = adafactor::Settings { decay_power, epsilon, minimum_scale, update_limit, decay };
+                    let spans = layout.spans().iter().filter(|span| place.contains(&span.offset));
+                    for span in spans {
+                        let at = span.offset - place.start..span.offset - place.start + span.count;
+                        let Some(moment) = moment(&mut self.rows, span) else { continue };
+                        adafactor::update(&mut values[at.clone()], &gradients[at], moment, &settings, scale);
+                    }
                 }
             }
-        }
-    }
-
-    /// Algorithm 2 of Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, with the decay times the
-    /// learning rate, and with the correction of the second moment before epsilon is added, as in algorithm 1 of Kingma
-    /// and Ba, "Adam", ICLR 2015:
-    ///
-    /// `w -= rate * decay * w`, `m += (1 - b1) * (g - m)`, `v = b2 * v + (1 - b2) * g * g`,
-    /// `w -= rate / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)`.
-    fn adamw(&mut self, values: &mut [f32], part: Part<'_>, [beta1, beta2, epsilon, decay]: [f64; 4]) {
-        #[expect(clippy::cast_precision_loss, reason = "counts of updates are far below 2^53")]
-        let corrections = [beta1, beta2].map(|beta| 1.0 - libm::pow(beta, self.updates as f64));
-        let keep = narrowed(1.0 - part.update.rate * if part.decays { decay } else { 0.0 });
-        let (rate, root) = (narrowed(part.update.rate / corrections[0]), narrowed(corrections[1].sqrt()));
-        let (new1, beta2, new2, epsilon) =
-            (narrowed(1.0 - beta1), narrowed(beta2), narrowed(1.0 - beta2), narrowed(epsilon));
-        let [(_, first), (_, second)] = self.rows.as_mut_slice() else { return };
-        let first = &mut first.values_mut()[part.from..][..values.len()];
-        let second = &mut second.values_mut()[part.from..][..values.len()];
-        for (((value, m), v), gradient) in values.iter_mut().zip(first).zip(second).zip(part.update.gradients) {
-            let gradient = gradient * part.update.factor;
-            *m += new1 * (gradient - *m);
-            *v = beta2 * *v + new2 * (gradient * gradient);
-            *value = *value * keep - rate * (*m / (v.sqrt() / root + epsilon));
-        }
-    }
-
-    /// Stochastic gradient descent as PyTorch writes it: `g += decay * w`; with momentum, the buffer `b` is the first
-    /// gradient and then `b = momentum * b + g`, and the step is along `b`, or along `g + momentum * b` (Nesterov, as
-    /// Sutskever et al., ICML 2013, put it); `w -= rate * step`.
-    fn sgd(&mut self, values: &mut [f32], part: Part<'_>, momentum: f64, nesterov: bool, decay: f64) {
-        let (rate, factor, momentum) = (narrowed(part.update.rate), part.update.factor, narrowed(momentum));
-        let decay = if part.decays { narrowed(decay) } else { 0.0 };
-        let first_update = self.updates == 1;
-        let Some((_, buffer)) = self.rows.first_mut() else {
-            for (value, gradient) in values.iter_mut().zip(part.update.gradients) {
-                *value -= rate * (gradient * factor + decay * *value);
-            }
-            return;
-        };
-        let buffer = &mut buffer.values_mut()[part.from..][..values.len()];
-        for ((value, buffer), gradient) in values.iter_mut().zip(buffer).zip(part.update.gradients) {
-            let gradient = gradient * factor + decay * *value;
-            *buffer = if first_update { gradient } else { momentum * *buffer + gradient };
-            *value -= rate * if nesterov { gradient + momentum * *buffer } else { *buffer };
         }
     }
 
     /// Digest of the whole state: SHA-256 of the digest of all rows by name and of the number of updates, 8 little-endian
     /// bytes.
-    pub fn digest(&self, layout: &Layout) -> Digest {
-        let rows: Vec<(&str, &Flat)> = self.rows.iter().map(|(prefix, row)| (*prefix, row)).collect();
+    pub fn digest(&self) -> Digest {
         let mut hasher = Hasher::new();
-        hasher.update(layout::digest(layout, &rows).bytes());
+        hasher.update(layout::digest_of(self.rows.iter().map(Row::part)).bytes());
         hasher.update(&self.updates.to_le_bytes());
         hasher.finish()
     }
 
     /// Counts the values of the state.
-    pub fn look(&self, layout: &Layout, counts: &mut Counts) {
-        for (prefix, row) in &self.rows {
-            look(layout, prefix, row, counts);
+    pub fn look(&self, counts: &mut Counts) {
+        for row in &self.rows {
+            look(&row.layout, row.prefix, &row.values, counts);
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Part<'a> {
-    /// Where the part begins in the rows.
-    from: usize,
-    decays: bool,
-    update: Update<'a>,
+impl Row {
+    fn at(&mut self, place: &Range<usize>) -> &mut [f32] {
+        &mut self.values.values_mut()[place.clone()]
+    }
+
+    /// The values of the tensor for the parameter `name`, if the row has one.
+    fn of(&mut self, name: &str) -> Option<&mut [f32]> {
+        let spans = self.layout.spans();
+        let index = spans.binary_search_by(|span| span.declared.name.as_str().cmp(name)).ok()?;
+        let (from, count) = (spans[index].offset, spans[index].count);
+        Some(&mut self.values.values_mut()[from..from + count])
+    }
+}
+
+/// Cuts a row into stretches of parameters that are treated alike, in the order of memory.
+fn stretches(layout: &Layout, treatment: impl Fn(&Span) -> Treatment) -> Vec<Stretch> {
+    let mut spans: Vec<&Span> = layout.spans().iter().filter(|span| span.count > 0).collect();
+    spans.sort_by_key(|span| span.offset);
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for span in spans {
+        let (end, treatment) = (span.offset + span.count, treatment(span));
+        match stretches.last_mut() {
+            Some(last) if last.treatment == treatment => last.place.end = end,
+            _ => stretches.push(Stretch { place: span.offset..end, treatment }),
+        }
+    }
+    stretches
+}
+
+/// The rows of Adafactor: means over columns and over rows of parameters with two dimensions or more, over the last two of
+/// them, and the squares of the others.
+fn factored(layout: &Layout) -> Vec<(&'static str, Layout)> {
+    let part = |shape: &dyn Fn(&[i64]) -> Option<Vec<i64>>| {
+        let declared = layout.spans().iter().filter_map(|span| {
+            let shape = shape(&span.declared.shape)?;
+            Some(Declared { name: span.declared.name.clone(), shape, start: Start::Zeros })
+        });
+        Layout::new(declared.collect(), Decay::All)
+    };
+    let replaced = |shape: &[i64], from_behind: usize| {
+        let mut shape = shape.to_vec();
+        let at = shape.len().checked_sub(from_behind).filter(|_| shape.len() >= 2)?;
+        shape[at] = 1;
+        Some(shape)
+    };
+    Vec::from([
+        ("column_variance/", part(&|shape| replaced(shape, 2))),
+        ("row_variance/", part(&|shape| replaced(shape, 1))),
+        ("variance/", part(&|shape| (shape.len() < 2).then(|| shape.to_vec()))),
+    ])
+}
+
+/// Where Adafactor remembers the second moment of a parameter.
+fn moment<'a>(rows: &'a mut [Row], span: &Span) -> Option<adafactor::Moment<'a>> {
+    let [of_columns, of_rows, whole] = rows else { return None };
+    let Declared { name, shape, .. } = &span.declared;
+    let [.., rows, columns] = shape.as_slice() else { return whole.of(name).map(adafactor::Moment::Whole) };
+    let (rows, columns) = (usize::try_from(*rows).ok()?, usize::try_from(*columns).ok()?);
+    Some(adafactor::Moment::Factored { columns, rows, of_rows: of_rows.of(name)?, of_columns: of_columns.of(name)? })
 }
 
 /// Counts the values of every tensor of a row.
@@ -183,4 +282,12 @@ pub fn norm(row: &[f32]) -> f64 {
 pub fn clipping_factor(norm: f64, maximum: f64) -> f32 {
     let factor = maximum / (norm + 1e-6);
     if norm.is_finite() && factor < 1.0 { narrowed(factor) } else { 1.0 }
+}
+
+/// Brings each gradient into the range from minus `maximum` to `maximum`. NaN stays NaN.
+pub fn clip_values(gradients: &mut [f32], maximum: f64) {
+    let maximum = narrowed(maximum);
+    for gradient in gradients {
+        *gradient = gradient.clamp(-maximum, maximum);
+    }
 }

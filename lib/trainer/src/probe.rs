@@ -145,7 +145,7 @@ mod tests {
         let mut words = vec![0u32; 70_000];
         xt_core::random::Stream::new(1, "probe", 0).fill(&mut words);
         for (rare, length) in [(3, 1), (50, 15), (50, 16), (50, 17), (3_000, BLOCK + 5), (40_000, 70_000)] {
-            let ordinary = |word: u32| if word % rare == 0 { word | INFINITY } else { word & !0x4000_0000 };
+            let ordinary = |word: u32| if word.is_multiple_of(rare) { word | INFINITY } else { word & !0x4000_0000 };
             let values: Vec<f32> = words[..length].iter().map(|word| f32::from_bits(ordinary(*word))).collect();
             let mut counts = Counts::default();
             counts.look_at(String::new, &values);

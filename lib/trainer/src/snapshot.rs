@@ -33,9 +33,8 @@ const FRAMES: usize = 2;
 /// A copy of everything that a run remembers between two steps.
 #[derive(Debug, Default)]
 pub struct Frame {
-    layout: Option<Layout>,
-    values: Vec<f32>,
-    rows: Vec<(&'static str, Vec<f32>)>,
+    parameters: Copied,
+    rows: Vec<Copied>,
     updates: u64,
     steps: u64,
     position: Option<(Generator, Cursor)>,
@@ -43,12 +42,37 @@ pub struct Frame {
     waited: Duration,
 }
 
+/// A copy of one row.
+#[derive(Debug, Default)]
+struct Copied {
+    prefix: &'static str,
+    layout: Option<Layout>,
+    values: Vec<f32>,
+}
+
+impl Copied {
+    /// One that has its memory already. Values that are not zero make the system hand the memory out now.
+    fn with_memory(length: usize) -> Self {
+        Self { values: vec![1.0; length], ..Self::default() }
+    }
+
+    fn copy(&mut self, prefix: &'static str, layout: &Layout, values: &[f32]) {
+        self.prefix = prefix;
+        self.layout.get_or_insert_with(|| layout.clone());
+        self.values.clear();
+        self.values.extend_from_slice(values);
+    }
+
+    fn part(&self) -> Option<(&str, &Layout, &[f32])> {
+        Some((self.prefix, self.layout.as_ref()?, &self.values))
+    }
+}
+
 impl Frame {
-    /// One that has its memory already: `length` values in each of the parameters and of so many rows. Values that are not
-    /// zero make the system hand the memory out now.
-    fn with_memory(length: usize, rows: usize) -> Self {
-        let row = || vec![1.0; length];
-        Self { values: row(), rows: (0..rows).map(|_| ("", row())).collect(), ..Self::default() }
+    /// One that has its memory already: so many values in the parameters, and in each row.
+    fn with_memory(parameters: usize, rows: &[usize]) -> Self {
+        let rows = rows.iter().map(|length| Copied::with_memory(*length)).collect();
+        Self { parameters: Copied::with_memory(parameters), rows, ..Self::default() }
     }
 
     /// Fills it. Memory that it has from an earlier time is used again, since fresh memory would cost a page fault every
@@ -56,14 +80,10 @@ impl Frame {
     pub(crate) fn copy(&mut self, memory: &Memory<'_>, generator: Generator, cursor: Cursor) {
         // The seed is in the generator.
         let Memory { layout, values, rows, updates, steps, seed: _ } = memory;
-        self.layout.get_or_insert_with(|| (*layout).clone());
-        self.values.clear();
-        self.values.extend_from_slice(values.values());
+        self.parameters.copy("", layout, values.values());
         self.rows.resize_with(rows.len(), Default::default);
-        for ((name, row), (prefix, from)) in self.rows.iter_mut().zip(*rows) {
-            *name = prefix;
-            row.clear();
-            row.extend_from_slice(from.values());
+        for (row, from) in self.rows.iter_mut().zip(*rows) {
+            row.copy(from.prefix, &from.layout, from.values.values());
         }
         (self.updates, self.steps) = (*updates, *steps);
         self.position = Some((generator, cursor));
@@ -71,13 +91,13 @@ impl Frame {
 
     /// Writes its files into their folder in `outputs`.
     fn write(&self, outputs: &Path) -> Result<(), TrainError> {
-        let Some(layout) = &self.layout else { return Ok(()) };
+        let Some(parameters) = self.parameters.part() else { return Ok(()) };
         let place = folder(self.steps);
         let made = fs::create_dir_all(outputs.join(&place));
         made.map_err(|source| TrainError::Output { path: place.clone(), source })?;
-        checkpoint::write(layout, &[("", &self.values)], outputs, &format!("{place}/{PARAMETERS}"))?;
-        let rows: Vec<(&str, &[f32])> = self.rows.iter().map(|(prefix, row)| (*prefix, row.as_slice())).collect();
-        checkpoint::write(layout, &rows, outputs, &format!("{place}/{OPTIMIZER}"))
+        checkpoint::write(&[parameters], outputs, &format!("{place}/{PARAMETERS}"))?;
+        let rows: Vec<_> = self.rows.iter().filter_map(Copied::part).collect();
+        checkpoint::write(&rows, outputs, &format!("{place}/{OPTIMIZER}"))
     }
 }
 
@@ -127,9 +147,10 @@ impl Snapshots {
     pub fn prepare(&mut self, trainer: &Trainer) {
         if self.cadence.every.is_some() {
             let memory = trainer.state.memory();
-            let (length, rows) = (memory.layout.length(), memory.rows.len());
+            let length = memory.layout.length();
+            let rows: Vec<usize> = memory.rows.iter().map(|row| row.layout.length()).collect();
             self.preparing =
-                Some(thread::spawn(move || (0..FRAMES).map(|_| Frame::with_memory(length, rows)).collect()));
+                Some(thread::spawn(move || (0..FRAMES).map(|_| Frame::with_memory(length, &rows)).collect()));
         }
     }
 
@@ -266,11 +287,10 @@ pub(crate) fn restore(state: &mut State, snapshot: &Snapshot, plan: &Plan, input
     check_plan(snapshot, plan, &mut faults);
     let files = [inputs::read(inputs, snapshot.parameters.file)?, inputs::read(inputs, snapshot.optimizer.file)?];
     let memory = state.memory_mut();
-    let mut rows: Vec<(&str, &mut xt_torch::memory::Flat)> =
-        memory.rows.iter_mut().map(|(prefix, row)| (*prefix, row)).collect();
+    let mut rows: Vec<_> = memory.rows.iter_mut().map(|row| (row.prefix, &row.layout, &mut row.values)).collect();
     let read = [
-        ("parameters", checkpoint::read(memory.layout, &mut [("", memory.values)], &files[0])),
-        ("optimizer", checkpoint::read(memory.layout, &mut rows, &files[1])),
+        ("parameters", checkpoint::read(&mut [("", memory.layout, memory.values)], &files[0])),
+        ("optimizer", checkpoint::read(&mut rows, &files[1])),
     ];
     for (part, why) in read.into_iter().filter_map(|(part, read)| Some((part, read.err()?))) {
         for why in why {

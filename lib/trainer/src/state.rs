@@ -13,7 +13,7 @@ use xt_torch::memory::Flat;
 use crate::fault::TrainError;
 use crate::layout::{self, Layout};
 use crate::model::gpt::Sizes;
-use crate::optim::Optim;
+use crate::optim::{Optim, Row};
 use crate::parameters::Parameters;
 
 /// The complete state of a run between two steps.
@@ -36,8 +36,8 @@ pub struct Memory<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a Flat,
-    /// Rows of the optimiser, with the prefixes of their names.
-    pub rows: &'a [(&'static str, Flat)],
+    /// Rows of the optimiser.
+    pub rows: &'a [Row],
     /// Updates that the optimiser made.
     pub updates: u64,
     /// Steps taken.
@@ -53,8 +53,8 @@ pub struct MemoryMut<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a mut Flat,
-    /// Rows of the optimiser, with the prefixes of their names.
-    pub rows: &'a mut [(&'static str, Flat)],
+    /// Rows of the optimiser.
+    pub rows: &'a mut [Row],
     /// Updates that the optimiser made.
     pub updates: &'a mut u64,
     /// Steps taken.
@@ -64,9 +64,8 @@ pub struct MemoryMut<'a> {
 impl State {
     /// The state before the first step.
     pub fn first(candidate: &Candidate, seed: u64) -> Result<Self, TrainError> {
-        use xt_core::manifest::candidate::Optimizer::{AdamW, Sgd};
-        let (AdamW { decay, .. } | Sgd { decay, .. }) = &candidate.optimizer;
-        let mut parameters = Parameters::new(Sizes::of(&candidate.model)?.parameters(), *decay)?;
+        let declared = Sizes::of(&candidate.model)?.parameters();
+        let mut parameters = Parameters::new(declared, candidate.optimizer.decay())?;
         parameters.initialise(seed);
         let optimizer = Optim::new(&candidate.optimizer, &parameters.layout)?;
         Ok(Self { parameters, optimizer, steps: 0, seed })
@@ -94,7 +93,7 @@ impl State {
 
     /// Digest of the optimiser's state by name.
     pub fn optimizer_digest(&self) -> Digest {
-        self.optimizer.digest(&self.parameters.layout)
+        self.optimizer.digest()
     }
 
     /// The random generator: it counts micro-batches and remembers nothing else.

@@ -126,6 +126,10 @@ impl Trainer {
         let factor = match &self.candidate.clipping {
             Clipping::None {} => 1.0,
             Clipping::Norm { maximum } => optim::clipping_factor(norm, maximum.get()),
+            Clipping::Value { maximum } => {
+                optim::clip_values(self.gradients.values_mut(), maximum.get());
+                1.0
+            }
         };
         let State { parameters, optimizer, .. } = &mut self.state;
         let update = Update { gradients: self.gradients.values(), rate, factor };
@@ -135,7 +139,7 @@ impl Trainer {
     fn look_at_update(&self, counts: &mut Counts) {
         let State { parameters, optimizer, .. } = &self.state;
         optim::look(&parameters.layout, "", &parameters.values, counts);
-        optimizer.look(&parameters.layout, counts);
+        optimizer.look(counts);
     }
 
     fn line(&mut self, taken: &Taken) -> Result<Step, TrainError> {

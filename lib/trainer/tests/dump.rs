@@ -152,6 +152,7 @@ fn moments(plan: &Plan, parameters: &BTreeMap<String, Tensor>) -> Vec<String> {
     let factor = match &plan.native().unwrap().clipping {
         Clipping::None {} => 1.0,
         Clipping::Norm { maximum } => (maximum.get() / (norm + 1e-6)).min(1.0),
+        Clipping::Value { .. } => panic!("no plan here clips by value"),
     };
     let square = |tensor: &Tensor| (tensor.grad() * factor).square();
     let bad = parameters.iter().filter(|(_, tensor)| !finite(&square(tensor)));

@@ -4,13 +4,13 @@
 
 use serde_json::Value;
 use tch::{Kind, Reduction, Tensor};
-use xt_core::manifest::candidate::{Decay, Model, Optimizer, Schedule};
+use xt_core::manifest::candidate::{Curve, Decay, Model, Optimizer, Schedule};
 use xt_core::number::Finite;
 use xt_torch::memory::floats;
 use xt_trainer::evaluate::losses;
 use xt_trainer::layout::{Declared, Layout, Start};
 use xt_trainer::model::gpt::{Gpt, Sizes, blind};
-use xt_trainer::optim::{Optim, Update, clipping_factor, norm};
+use xt_trainer::optim::{Optim, Update, clip_values, clipping_factor, norm};
 use xt_trainer::parameters::Parameters;
 use xt_trainer::probe::Counts;
 use xt_trainer::schedule::learning_rate;
@@ -84,6 +84,19 @@ fn adamw_takes_the_steps_of_pytorch() {
 }
 
 #[test]
+fn adam_lion_and_adafactor_take_the_steps_of_pytorch() {
+    let [learning_rate, beta1, beta2, epsilon, weight_decay] = [0.1, 0.9, 0.95, 1e-8, 0.1].map(finite);
+    let decay = Decay::Matrices;
+    check_optimizer("adam", &Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay, decay });
+    check_optimizer("lion", &Optimizer::Lion { learning_rate, beta1, beta2, weight_decay, decay });
+    let [decay_power, epsilon, minimum_scale, update_limit] = [0.7, 1e-4, 0.002, 1.0].map(finite);
+    check_optimizer(
+        "adafactor",
+        &Optimizer::Adafactor { learning_rate, decay_power, epsilon, minimum_scale, update_limit, weight_decay, decay },
+    );
+}
+
+#[test]
 fn sgd_with_and_without_momentum_takes_the_steps_of_pytorch() {
     for (name, momentum, nesterov) in [("sgd", 0.0, false), ("momentum", 0.9, false), ("nesterov", 0.9, true)] {
         let [learning_rate, momentum, weight_decay] = [0.1, momentum, 0.1].map(finite);
@@ -97,17 +110,38 @@ fn sgd_with_and_without_momentum_takes_the_steps_of_pytorch() {
 #[test]
 fn schedules_give_the_rates_of_pytorch() {
     let (warmup_steps, peak) = (4, 0.5);
+    let stable =
+        |curve| Schedule::WarmupStableDecay { warmup_steps, decay_steps: 5, final_fraction: finite(0.1), curve };
     let cases = [
         ("constant", Schedule::Constant { warmup_steps }),
         ("linear", Schedule::Linear { warmup_steps, final_fraction: finite(0.2) }),
         ("cosine", Schedule::Cosine { warmup_steps, final_fraction: finite(0.1) }),
+        ("step", Schedule::Step { warmup_steps, every: 3, factor: finite(0.3) }),
+        ("inverse-square-root", Schedule::InverseSquareRoot { warmup_steps, timescale_steps: 6 }),
+        ("inverse-square-root-as-vaswani", Schedule::InverseSquareRoot { warmup_steps, timescale_steps: 4 }),
+        ("warmup-stable-decay-linear", stable(Curve::Linear)),
+        ("warmup-stable-decay-one-minus-root", stable(Curve::OneMinusRoot)),
     ];
     for (name, schedule) in cases {
-        for (step, expected) in (1..).zip(list(&numbers(&format!("/schedules/{name}")))) {
-            let found = learning_rate(&schedule, peak, step, 10);
+        let rates = list(&numbers(&format!("/schedules/{name}")));
+        for (step, expected) in (1..).zip(&rates) {
+            let found = learning_rate(&schedule, peak, step, rates.len() as u64);
             assert!((found - expected).abs() < 1e-14, "{name} step {step}: {found} for {expected}");
         }
+        assert!(rates.len() >= 10 && (name == "constant" || rates[9] < 0.49), "{name}: {rates:?}");
     }
+}
+
+#[test]
+fn clipping_by_value_gives_the_gradients_of_pytorch() {
+    let mut gradients = row(&ramp(12, 3, 4.0), &ramp(5, 4, 4.0));
+    clip_values(&mut gradients, 1.5);
+    for (span, key) in layout().spans().iter().zip(["a", "b"]) {
+        assert_close(span.of(&gradients), &list(&numbers("/clipped_values")[key]), 0.0, key);
+    }
+    let mut odd = [f32::NAN, f32::INFINITY, -0.0];
+    clip_values(&mut odd, 1.5);
+    assert!(odd[0].is_nan() && odd[1] == 1.5 && odd[2] == 0.0);
 }
 
 #[test]

@@ -19,9 +19,9 @@ use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::action::{Action, ActionKind, Step};
 use xt_core::manifest::candidate::{
-    AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay, Device,
-    Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule, Stops,
-    Tokenizer,
+    AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Curve, Data, Decay,
+    Device, Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule,
+    Stops, Tokenizer,
 };
 use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
@@ -245,7 +245,43 @@ fn candidates() -> Vec<Candidate> {
     second.length = Length::Steps { steps: 9 };
     let mut third = candidate("third", dataset().id());
     third.schedule = Schedule::Constant { warmup_steps: 1 };
-    vec![first, second, third]
+    let mut all = vec![first, second, third];
+    all.extend(recipes());
+    all
+}
+
+/// Candidates with the optimisers, schedules and clippings that the first ones lack.
+fn recipes() -> Vec<Candidate> {
+    let [learning_rate, beta1, beta2, weight_decay] = [0.002, 0.85, 0.97, 0.03].map(number);
+    let decay = Decay::Matrices;
+    let stable =
+        |curve| Schedule::WarmupStableDecay { warmup_steps: 2, decay_steps: 4, final_fraction: number(0.05), curve };
+    let adafactor = Optimizer::Adafactor {
+        learning_rate,
+        decay_power: number(0.7),
+        epsilon: number(1e-7),
+        minimum_scale: number(0.002),
+        update_limit: number(1.5),
+        weight_decay,
+        decay,
+    };
+    let recipes = [
+        (
+            Optimizer::Adam { learning_rate, beta1, beta2, epsilon: number(2e-8), weight_decay, decay },
+            Schedule::Step { warmup_steps: 1, every: 4, factor: number(0.5) },
+        ),
+        (
+            Optimizer::Lion { learning_rate, beta1, beta2, weight_decay, decay },
+            Schedule::InverseSquareRoot { warmup_steps: 2, timescale_steps: 5 },
+        ),
+        (adafactor.clone(), stable(Curve::Linear)),
+        (adafactor, stable(Curve::OneMinusRoot)),
+    ];
+    let named = (4..).zip(recipes).map(|(n, (optimizer, schedule))| {
+        let clipping = Clipping::Value { maximum: number(0.4) };
+        Candidate { optimizer, schedule, clipping, ..candidate(&format!("recipe-{n}"), dataset().id()) }
+    });
+    named.collect()
 }
 
 fn dataset() -> Dataset {

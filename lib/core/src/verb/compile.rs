@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
-use crate::manifest::candidate::{Candidate, Clipping, Model, Optimizer, Tokenizer};
+use crate::manifest::candidate::{Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer};
 use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Format, Member};
 use crate::manifest::intent::Intent;
@@ -98,13 +98,21 @@ fn check_model(candidate: &Candidate, faults: &mut Faults) {
 fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
     single("/optimizer/learning_rate", candidate.optimizer.learning_rate().get(), faults);
     match &candidate.optimizer {
-        Optimizer::AdamW { epsilon, .. } => single("/optimizer/epsilon", epsilon.get(), faults),
+        Optimizer::AdamW { epsilon, .. } | Optimizer::Adam { epsilon, .. } => {
+            single("/optimizer/epsilon", epsilon.get(), faults);
+        }
+        Optimizer::Adafactor { epsilon, minimum_scale, update_limit, .. } => {
+            // The square of it is used, too.
+            single("/optimizer/epsilon", epsilon.get() * epsilon.get(), faults);
+            single("/optimizer/minimum_scale", minimum_scale.get(), faults);
+            single("/optimizer/update_limit", update_limit.get(), faults);
+        }
         Optimizer::Sgd { momentum, nesterov: true, .. } if momentum.get() == 0.0 => {
             faults.add("/optimizer/nesterov", "optimizer.nesterov", "Nesterov's step needs a momentum above 0");
         }
-        Optimizer::Sgd { .. } => {}
+        Optimizer::Sgd { .. } | Optimizer::Lion { .. } => {}
     }
-    if let Clipping::Norm { maximum } = &candidate.clipping {
+    if let Clipping::Norm { maximum } | Clipping::Value { maximum } = &candidate.clipping {
         single("/clipping/maximum", maximum.get(), faults);
     }
 }
@@ -150,6 +158,13 @@ pub fn compile(
     if warmup > shape.steps {
         let message = format!("{warmup} warm-up steps are more than the {} steps of the run", shape.steps);
         faults.add("/schedule/warmup_steps", "schedule.warmup", message);
+    } else if let Schedule::WarmupStableDecay { decay_steps, .. } = &candidate.schedule
+        && *decay_steps > shape.steps - warmup
+    {
+        let (left, all) = (shape.steps - warmup, shape.steps);
+        let message =
+            format!("a fall of {decay_steps} steps does not fit into the {left} of {all} steps after the rise");
+        faults.add("/schedule/decay_steps", "schedule.decay", message);
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -341,6 +356,13 @@ mod tests {
             ]
         );
         assert_eq!(pointers(plan(&[("\"warmup_steps\":3", "\"warmup_steps\":34")], 1)), ["/schedule/warmup_steps"]);
+        let stable = |decay: u64| {
+            let text = format!(
+                r#"{{"kind":"warmup-stable-decay","warmup_steps":3,"decay_steps":{decay},"final_fraction":0.13,"curve":"linear"}}"#
+            );
+            pointers(plan(&[(r#"{"kind":"cosine","warmup_steps":3,"final_fraction":0.13}"#, &text)], 1))
+        };
+        assert_eq!((stable(30), stable(31)), (vec![], vec!["/schedule/decay_steps".to_string()]));
         assert_eq!(pointers(plan(&[("\"context\":16", "\"context\":2000")], 1)), ["/batching"]);
         assert_eq!(pointers(plan(&[("259", "255"), ("257", "null")], 1)), ["/model/vocabulary"]);
     }

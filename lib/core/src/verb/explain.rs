@@ -130,8 +130,25 @@ fn length(length: &Length) -> String {
 
 fn optimizer(optimizer: &Optimizer) -> String {
     match optimizer {
-        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => format!(
-            "adamw: rate {learning_rate}, betas {beta1} and {beta2}, epsilon {epsilon}, decay {weight_decay} of {decay}"
+        Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay }
+        | Optimizer::Adam { learning_rate, beta1, beta2, epsilon, weight_decay, decay } => format!(
+            "{}: rate {learning_rate}, betas {beta1} and {beta2}, epsilon {epsilon}, decay {weight_decay} of {decay}",
+            optimizer.word()
+        ),
+        Optimizer::Lion { learning_rate, beta1, beta2, weight_decay, decay } => {
+            format!("lion: rate {learning_rate}, betas {beta1} and {beta2}, decay {weight_decay} of {decay}")
+        }
+        Optimizer::Adafactor {
+            learning_rate,
+            decay_power,
+            epsilon,
+            minimum_scale,
+            update_limit,
+            weight_decay,
+            decay,
+        } => format!(
+            "adafactor: relative rate {learning_rate}, decay power {decay_power}, epsilon {epsilon}, scale at least \
+             {minimum_scale}, updates at most {update_limit}, decay {weight_decay} of {decay}"
         ),
         Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, decay } => format!(
             "sgd: rate {learning_rate}, {}momentum {momentum}, decay {weight_decay} of {decay}",
@@ -146,6 +163,11 @@ fn schedule(schedule: &Schedule) -> String {
         Schedule::Linear { final_fraction, .. } | Schedule::Cosine { final_fraction, .. } => {
             format!(" to {final_fraction} of the peak")
         }
+        Schedule::Step { every, factor, .. } => format!(": times {factor} every {every} steps"),
+        Schedule::InverseSquareRoot { timescale_steps, .. } => format!(" over {timescale_steps} steps"),
+        Schedule::WarmupStableDecay { decay_steps, final_fraction, curve, .. } => {
+            format!(": {curve} to {final_fraction} of the peak over the last {decay_steps} steps")
+        }
     };
     format!("{} warm-up steps, then {}{end}", schedule.warmup_steps(), schedule.word())
 }
@@ -154,5 +176,6 @@ fn clipping(clipping: &Clipping) -> String {
     match clipping {
         Clipping::None {} => "none".to_string(),
         Clipping::Norm { maximum } => format!("global norm {maximum}"),
+        Clipping::Value { maximum } => format!("each value to {maximum}"),
     }
 }

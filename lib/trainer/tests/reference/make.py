@@ -7,6 +7,7 @@ Inputs follow from a formula that both sides compute exactly, so only answers ar
 """
 
 import json
+import math
 import sys
 
 import torch
@@ -39,6 +40,23 @@ def groups(matrices, vectors, decay):
     return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
+class Lion(torch.optim.Optimizer):
+    """Program 1 of Chen et al., "Symbolic Discovery of Optimization Algorithms", written from the paper's formulas."""
+
+    def __init__(self, params, lr, betas):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for weights in group["params"]:
+                momentum = self.state[weights].setdefault("momentum", torch.zeros_like(weights))
+                direction = torch.sign(first * momentum + (1 - first) * weights.grad)
+                weights -= group["lr"] * (direction + group["weight_decay"] * weights)
+                momentum.copy_(second * momentum + (1 - second) * weights.grad)
+
+
 def rates(make, steps):
     """Learning rates of the first `steps` updates with a peak of 0.5."""
     parameter = torch.nn.Parameter(torch.zeros(1))
@@ -57,6 +75,24 @@ def risen(chosen, rise, after):
     lr = torch.optim.lr_scheduler
     first = lr.LinearLR(chosen, start_factor=1 / rise, end_factor=1.0, total_iters=rise - 1)
     return lr.SequentialLR(chosen, [first, after], milestones=[rise - 1])
+
+
+def factor(chosen, of):
+    """`of` gives the factor on the peak, where its argument counts from 0."""
+    return torch.optim.lr_scheduler.LambdaLR(chosen, of)
+
+
+def stable(curve):
+    """After a rise over 4 of 12 steps: the peak, and the last 5 steps down to 0.1 of it."""
+    return lambda update: 1 - 0.9 * curve(max(0, update + 1 - (12 - 5)) / 5) if update >= 4 else (update + 1) / 4
+
+
+def clipped_values():
+    """Gradients after clip_grad_value_ to 1.5."""
+    parameters = [torch.nn.Parameter(torch.zeros(12)), torch.nn.Parameter(torch.zeros(5))]
+    parameters[0].grad, parameters[1].grad = ramp(12, 3, 4.0), ramp(5, 4, 4.0)
+    torch.nn.utils.clip_grad_value_(parameters, 1.5)
+    return {"a": parameters[0].grad.tolist(), "b": parameters[1].grad.tolist()}
 
 
 def clipping():
@@ -95,6 +131,11 @@ def main():
     numbers = {
         "optimisers": {
             "adamw": optimiser(lambda a, b: optim.AdamW(groups(a, b, 0.1), **adamw)),
+            "adam": optimiser(lambda a, b: optim.Adam(groups(a, b, 0.1), **adamw)),
+            "lion": optimiser(lambda a, b: Lion(groups(a, b, 0.1), lr=0.1, betas=(0.9, 0.95))),
+            "adafactor": optimiser(
+                lambda a, b: optim.Adafactor(groups(a, b, 0.1), lr=0.1, beta2_decay=-0.7, eps=(1e-4, 0.002), d=1.0)
+            ),
             "sgd": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1)),
             "momentum": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1, momentum=0.9)),
             "nesterov": optimiser(lambda a, b: optim.SGD(groups(a, b, 0.1), lr=0.1, momentum=0.9, nesterov=True)),
@@ -103,8 +144,18 @@ def main():
             "constant": rates(lambda o: risen(o, 4, lr.ConstantLR(o, factor=1.0)), 10),
             "linear": rates(lambda o: risen(o, 4, lr.LinearLR(o, 1.0, 0.2, total_iters=6)), 10),
             "cosine": rates(lambda o: risen(o, 4, lr.CosineAnnealingLR(o, T_max=6, eta_min=0.05)), 10),
+            "step": rates(lambda o: risen(o, 4, lr.StepLR(o, step_size=3, gamma=0.3)), 12),
+            "inverse-square-root": rates(
+                lambda o: risen(o, 4, factor(o, lambda update: math.sqrt(6 / (6 + update)))), 12
+            ),
+            "inverse-square-root-as-vaswani": rates(
+                lambda o: factor(o, lambda update: 2 * min((update + 1) ** -0.5, (update + 1) * 4**-1.5)), 12
+            ),
+            "warmup-stable-decay-linear": rates(lambda o: factor(o, stable(lambda q: q)), 12),
+            "warmup-stable-decay-one-minus-root": rates(lambda o: factor(o, stable(math.sqrt)), 12),
         },
         "clipping": clipping(),
+        "clipped_values": clipped_values(),
         "gpt": gpt(),
     }
     json.dump(numbers, sys.stdout, indent=1, sort_keys=True)
