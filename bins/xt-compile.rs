@@ -20,6 +20,7 @@ use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::evaluation::{Overlap, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
+use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::bind::WEIGHTS;
@@ -27,7 +28,7 @@ use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_runtime::digests::Digests;
-use xt_runtime::program;
+use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
 use xt_text::{Corpus, Text};
@@ -61,6 +62,9 @@ struct PlanArguments {
     /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: one core for each thread, 4 GiB, one hour, full isolation]
     #[arg(long, value_name = "INTENT")]
     intent: Option<OsString>,
+    /// Note in the record that the plans are for this experiment, which is created when new; the plans do not change
+    #[arg(long, value_name = "NAME|ID", value_parser = identifier, conflicts_with = "explain")]
+    experiment: Option<Name>,
     /// Say in sentences what will run, instead of writing plans
     #[arg(long)]
     explain: bool,
@@ -88,6 +92,9 @@ struct EvaluateArguments {
     /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: that of the training]
     #[arg(long, value_name = "INTENT")]
     intent: Option<OsString>,
+    /// Note in the record that the plans are for this experiment, which is created when new; the plans do not change
+    #[arg(long, value_name = "NAME|ID", value_parser = identifier)]
+    experiment: Option<Name>,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -124,8 +131,13 @@ impl Tool for Arguments {
                 xt.evaluation-spec/1, and any number of bundles: xt.bundle/1 documents that the store holds, or archives. \
                 xt-manifest(5) describes every field.",
         output: "One xt.plan/1 a line for each candidate and seed; `dataset` writes one xt.dataset/1, `evaluate` one \
-                 xt.plan/1 a line for each bundle.",
-        files: &[(".xt", "the store; --store or XT_STORE names another")],
+                 xt.plan/1 a line for each bundle. A plan is the same for every experiment; with --experiment, the record \
+                 of the store holds for which it was compiled, and `xt-run` counts its runs there. An experiment that has \
+                 ended takes no more plans (exit 12).",
+        files: &[
+            (".xt", "the store; --store or XT_STORE names another"),
+            ("record.db", "the record in it, which is written with --experiment only"),
+        ],
         examples: &[
             ("xt-compile dataset moby-dick.txt > dataset.json", "Admit a file and see its digests."),
             (
@@ -133,6 +145,10 @@ impl Tool for Arguments {
                 "Admit a folder and keep a tenth of its files for development.",
             ),
             ("xt-compile candidate.json | xt-run", "Run a candidate with seed 0."),
+            (
+                "xt-compile --experiment width candidate.json | xt-run",
+                "Run it for the experiment width, which is created unless it exists.",
+            ),
             ("xt-compile --seed 1..5 candidate.json > plans.jsonl", "Write five plans that differ only in their seed."),
             ("xt-compile --explain candidate.json", "Read what would run."),
             (
@@ -144,8 +160,17 @@ impl Tool for Arguments {
                 "Train five times, freeze and measure each.",
             ),
         ],
-        exits: &[Exit::Yes, Exit::Usage, Exit::Refused, Exit::Store, Exit::System, Exit::Bug],
-        see_also: &["xt-run(1)", "xt-store(1)", "xt-manifest(5)", "xt(7)"],
+        exits: &[
+            Exit::Yes,
+            Exit::Usage,
+            Exit::Refused,
+            Exit::Store,
+            Exit::Conflict,
+            Exit::System,
+            Exit::Bug,
+            Exit::NotNow,
+        ],
+        see_also: &["xt-run(1)", "xt-log(1)", "xt-store(1)", "xt-manifest(5)", "xt(7)"],
     };
 
     fn common(&self) -> &Common {
@@ -171,18 +196,29 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
     let dataset = arguments.dataset.as_ref().map(given).transpose()?;
     let intent = arguments.intent.as_ref().map(given).transpose()?;
     // Everything is compiled before anything is written: a refused candidate leaves no half-written stream.
-    let mut lines = Vec::new();
+    let mut plans = Vec::new();
     for candidate in read_documents(&sources, &lookup)? {
-        let plans = plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?;
-        let written = |plan| if arguments.explain { explain(plan) } else { vec![plan.encode().canonical()] };
-        lines.extend(plans.iter().flat_map(written));
+        plans.extend(plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?);
     }
+    note(arguments.experiment.as_ref(), &plans, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;
-    for line in lines {
-        output.line(&line)?;
+    for plan in &plans {
+        let lines = if arguments.explain { explain(plan) } else { vec![plan.encode().canonical()] };
+        lines.iter().try_for_each(|line| output.line(line))?;
     }
     output.finish()?;
     Ok(Exit::Yes)
+}
+
+/// Notes what the plans are for, before anybody sees them: whoever runs one finds it in the record.
+fn note(experiment: Option<&Name>, plans: &[Plan], common: &Common) -> Result<(), Error> {
+    let Some(experiment) = experiment else { return Ok(()) };
+    let clock = common.given_time()?.map_or(Clock::system(), Clock::fixed);
+    Ok(Runtime::new(&common.store, clock)?.compiled_for(experiment, plans)?)
+}
+
+fn identifier(text: &str) -> Result<Name, String> {
+    Name::new(text).ok_or_else(|| format!("expected an identifier of the form {}", Name::PATTERN))
 }
 
 /// `7`, or `1..5` with both ends.
@@ -313,6 +349,7 @@ fn compile_evaluations(arguments: &EvaluateArguments, common: &Common) -> Result
         }
     }
     faults.or(())?;
+    note(arguments.experiment.as_ref(), &plans, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;
     for plan in &plans {
         output.document(&plan.encode())?;

@@ -49,9 +49,9 @@ struct XtRun {
     /// Give a secret that the plan's intent declares: it reaches the program as a descriptor; /dev/fd/N names an open one
     #[arg(long, value_name = "NAME=FILE", conflicts_with_all = ["attach", "cancel"])]
     secret: Vec<String>,
-    /// Experiment that the runs are counted under
-    #[arg(long, value_name = "NAME", value_parser = identifier, default_value = "default")]
-    experiment: Name,
+    /// Experiment that the runs are counted under [default: the one that the plan was compiled for, or "default"]
+    #[arg(long, value_name = "NAME|ID", value_parser = identifier)]
+    experiment: Option<Name>,
     /// Start, print the attempt, and leave it to its supervisor
     #[arg(long, conflicts_with_all = ["attach", "cancel"])]
     detach: bool,
@@ -139,7 +139,10 @@ impl Tool for XtRun {
         output: "One run record (xt.run/1) a line for each plan, also when the run failed; for a plan that measures, what \
                  was measured (xt.evaluation/1), which names the run record, and the run record only when it failed. With \
                  --detach, the name of the attempt. A RUN is named by its attempt, its operation or its run; of several \
-                 attempts the last is meant. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
+                 attempts the last is meant. A plan says nothing of experiments: one that `xt-compile --experiment` wrote is \
+                 counted under that experiment, any other under `default`, and --experiment says otherwise. An \
+                 --operation-id gives the run that it stands for; with another request, or with --experiment and another \
+                 experiment than it was first counted under, it is a conflict (exit 12) and nothing is started. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
                  another way. sample writes the text itself. doctor writes a table for people, or with --json one \
                  xt.custody/1 of a run that never was; it exits with 13 when a control that plans require by default is \
                  not what the profile promises.",
@@ -149,6 +152,10 @@ impl Tool for XtRun {
         ],
         examples: &[
             ("xt-compile candidate.json | xt-run", "train"),
+            (
+                "xt-compile --experiment width candidate.json | xt-run",
+                "train, and count the run under the experiment width",
+            ),
             ("xt-compile evaluate heldout.json < bundle.json | xt-run", "measure"),
             ("xt-run --operation-id nightly-7 plan.json", "train once, however often this is asked"),
             ("xt-run --secret token=token.txt plan.json", "give the program a secret that its intent declares"),
@@ -309,15 +316,24 @@ impl XtRun {
                 operation: self.operation_id.clone(),
                 secrets: secrets.clone(),
                 cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
-                ..Request::new(plan, self.experiment.clone())
+                ..Request::new(plan, default_experiment())
             });
             match request.and_then(|request| request.check().map(|()| request)) {
-                Ok(request) => requests.push(request),
+                Ok(request) => requests.push(Request { experiment: self.experiment_of(&request)?, ..request }),
                 Err(found) if several => faults.0.extend(found.within(&format!("{}:{index}", document.origin)).0),
                 Err(found) => faults.0.extend(found.0),
             }
         }
         Ok(faults.or(requests)?)
+    }
+
+    /// What a run is counted under: as is said here, or as it was said before.
+    fn experiment_of(&self, request: &Request) -> Result<Name, Error> {
+        if let Some(named) = &self.experiment {
+            return Ok(named.clone());
+        }
+        let known = self.runtime()?.experiment_of(&request.plan, request.operation.as_ref())?;
+        Ok(known.unwrap_or_else(default_experiment))
     }
 
     /// What a succeeded run of a plan that measures has measured.
@@ -570,6 +586,11 @@ fn printable(text: &str) -> String {
 
 fn eprintln_quietly(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
+}
+
+/// What is counted under nothing in particular.
+fn default_experiment() -> Name {
+    Name::new("default").unwrap_or_else(|| unreachable!("a literal identifier"))
 }
 
 fn identifier(text: &str) -> Result<Name, String> {

@@ -264,7 +264,7 @@ fn what_the_record_does_not_hold_is_never_recorded() {
 fn measuring_again_begins_a_cycle_that_earlier_results_never_satisfy() {
     let world = World::new(9.0, "1");
     let first = world.context(&[]).expect(0).stdout;
-    world.sh("xt-compile evaluate spec.json < bundles.jsonl | xt-run --experiment width").expect(0);
+    world.sh("xt-compile evaluate --experiment width spec.json < bundles.jsonl | xt-run").expect(0);
     let second = world.context(&[]).expect(0).stdout;
     let cycle = |text: &str| Context::decode(&parse(text.as_bytes()).unwrap()).unwrap().evaluation_cycle;
     assert_eq!((cycle(&first), cycle(&second)), (1, 2));

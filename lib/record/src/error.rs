@@ -103,6 +103,14 @@ pub enum RecordError {
         /// Every reason.
         reasons: Vec<String>,
     },
+    /// A plan was compiled for several experiments.
+    #[error("plan {plan} was compiled for several experiments: {}", experiments.join(", "))]
+    Ambiguous {
+        /// The plan.
+        plan: Digest,
+        /// The experiments that it was compiled for and that have not ended.
+        experiments: Vec<String>,
+    },
     /// An experiment of this name has another objective.
     #[error("experiment {experiment} has another objective: {recorded}")]
     Objective {
@@ -210,7 +218,8 @@ impl Failure for RecordError {
             | Self::Newer { .. }
             | Self::Older { .. }
             | Self::Unknown { .. }
-            | Self::Unavailable { .. } => Exit::Refused,
+            | Self::Unavailable { .. }
+            | Self::Ambiguous { .. } => Exit::Refused,
             Self::Decision(fault) => fault.exit(),
             Self::Locked | Self::Postponed { .. } => Exit::NotNow,
             Self::Conflict { .. }
@@ -243,6 +252,7 @@ impl Failure for RecordError {
             Self::Unavailable { .. } => "lease.unavailable",
             Self::NoRetry { .. } => "attempt.no-retry",
             Self::Objective { .. } => "experiment.objective",
+            Self::Ambiguous { .. } => "experiment.ambiguous",
             Self::Claimed { .. } => "attempt.claimed",
             Self::Settled { .. } => "attempt.settled",
             Self::NoEnd { .. } => "attempt.no-end",
@@ -265,6 +275,7 @@ impl Failure for RecordError {
             Self::Locked => "try again; another process is writing",
             Self::Conflict { .. } => "use a new operation id for a new request",
             Self::Elsewhere { .. } => "use a new operation id to run the same request under another experiment",
+            Self::Ambiguous { .. } => "say which with --experiment",
             Self::Objective { .. } => "give the new objective a new name",
             Self::Decision(DecisionFault::Running { .. }) => "wait for it, or stop it with `xt-log cancel`",
             Self::Decision(DecisionFault::OtherCycle { .. }) => "`xt-decide context` assembles the last cycle",

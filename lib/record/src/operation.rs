@@ -5,19 +5,18 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
-use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
 use xt_core::verb::settle::{
-    AttemptState, EvaluationAttemptState, EvaluationRunState, ExperimentState, Machine, NodeState, OperationState,
-    RunState,
+    AttemptState, EvaluationAttemptState, EvaluationRunState, Machine as _, NodeState, OperationState, RunState,
 };
 
 use crate::error::RecordError;
-use crate::query::{self, Attempt, NodeRow, RunRow};
+use crate::planning::{self, Compiled};
+use crate::query::{self, Attempt, RunRow};
 use crate::schema::Table;
 use crate::state::{advance, created};
-use crate::{Claim, Record, action, lease};
+use crate::{Claim, Record, lease};
 
 /// A workload that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,8 +158,8 @@ fn wished(
     claim: Option<&Claim>,
 ) -> Result<Attempt, RecordError> {
     claim.map_or(Ok(()), |claim| lease::check(transaction, claim))?;
-    let experiment = experiment(transaction, submission)?;
-    let node = node(transaction, &experiment, submission)?;
+    planning::open_experiment(transaction, &submission.experiment, submission.now)?;
+    let node = ready(transaction, submission)?;
     let run = run(transaction, &node, submission)?;
     let attempt = intend(transaction, &run, retry_of, submission)?;
     claim.map_or(Ok(()), |claim| lease::give(transaction, &attempt.id, claim, submission.now))?;
@@ -201,44 +200,15 @@ fn existing(
     Ok(Submitted::Existing(attempt))
 }
 
-fn experiment(transaction: &Transaction<'_>, submission: &Submission) -> Result<Name, RecordError> {
-    let id = &submission.experiment;
-    if let Some(known) = query::experiment(transaction, id)? {
-        open(id, known.state)?;
-        if let Some(action) = action::open(transaction, ActionKind::Cancel, id)? {
-            return Err(RecordError::Closing { level: Level::Experiment, subject: id.clone(), action });
-        }
-    } else {
-        created::<ExperimentState>(transaction, id, submission.now, &object([]))?;
+/// The node of the candidate, ready: the plan that is being submitted was admitted.
+fn ready(transaction: &Transaction<'_>, submission: &Submission) -> Result<Name, RecordError> {
+    let compiled = Compiled { plan: submission.plan, fingerprint: submission.fingerprint };
+    let node = planning::node(transaction, &submission.experiment, &compiled, submission.now)?;
+    if node.state == NodeState::Planned {
+        let plan = payload(&[("plan", &submission.plan.to_string())]);
+        advance(transaction, &node.id, node.state, NodeState::Ready, submission.now, &plan)?;
     }
-    Ok(id.clone())
-}
-
-/// The node of the candidate. A new one is planned and ready at once: the plan is what is being submitted.
-fn node(transaction: &Transaction<'_>, experiment: &Name, submission: &Submission) -> Result<Name, RecordError> {
-    let fingerprint = submission.fingerprint.to_string();
-    if let Some(known) = find_node(transaction, experiment, &fingerprint)? {
-        open(&known.id, known.state)?;
-        return Ok(known.id);
-    }
-    let id = number_name("node", Some(&submission.fingerprint), next(transaction, Level::Node)?);
-    let members = [("experiment", experiment.as_str()), ("fingerprint", fingerprint.as_str())];
-    created::<NodeState>(transaction, &id, submission.now, &payload(&members))?;
-    let plan = payload(&[("plan", &submission.plan.to_string())]);
-    for (from, to) in [(NodeState::Created, NodeState::Planned), (NodeState::Planned, NodeState::Ready)] {
-        advance(transaction, &id, from, to, submission.now, &plan)?;
-    }
-    Ok(id)
-}
-
-fn find_node(
-    transaction: &Transaction<'_>,
-    experiment: &Name,
-    fingerprint: &str,
-) -> Result<Option<NodeRow>, RecordError> {
-    let mut statement = transaction.prepare_cached("SELECT * FROM node WHERE experiment = ?1 AND fingerprint = ?2")?;
-    let mut rows = statement.query([experiment.as_str(), fingerprint])?;
-    rows.next()?.map(query::read_node).transpose()
+    Ok(node.id)
 }
 
 /// The run of the seed that has not ended, or a new one: what has ended stays as it ended.
@@ -353,14 +323,6 @@ pub fn close(
         members.insert("outcome".into(), end.word().into());
     }
     advance(transaction, id, from, to, now, &payload)
-}
-
-/// Refuses new work under something that has ended.
-fn open<S: Machine>(subject: &Name, state: S) -> Result<(), RecordError> {
-    if state.is_terminal() {
-        return Err(RecordError::Closed { level: S::LEVEL, subject: subject.clone(), state: state.name() });
-    }
-    Ok(())
 }
 
 fn payload(members: &[(&str, &str)]) -> Value {

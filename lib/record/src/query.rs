@@ -210,7 +210,7 @@ pub fn all<T>(connection: &Connection, sql: &str, given: &[&str], read: Reader<T
     Ok(found)
 }
 
-fn read_experiment(row: &Row<'_>) -> Result<ExperimentRow, RecordError> {
+pub fn read_experiment(row: &Row<'_>) -> Result<ExperimentRow, RecordError> {
     Ok(ExperimentRow {
         id: name(row, "id")?,
         state: word(row, "state", ExperimentState::parse)?,

@@ -118,6 +118,7 @@ CREATE TABLE event (
     kind TEXT NOT NULL, before TEXT, after TEXT, payload TEXT NOT NULL
 ) STRICT;
 CREATE INDEX event_of_subject ON event (level, subject);
+CREATE INDEX event_of_plan ON event (json_extract(payload, '$.plan')) WHERE kind = 'node.compiled';
 ";
 
 /// The format of the file at `path`; `None` when there is no file. Refuses other files and newer formats.

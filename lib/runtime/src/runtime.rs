@@ -15,7 +15,7 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
 use xt_core::name::Name;
 use xt_core::verb::settle::Machine as _;
-use xt_record::{Asked, Attempt, RecordError, Submission};
+use xt_record::{Asked, Attempt, Compiled, RecordError, Submission};
 use xt_store::Store;
 
 use crate::clock::Clock;
@@ -102,6 +102,28 @@ impl Runtime {
             self.start(&attempt.id, request, worker)?;
         }
         self.attempt(&attempt.id)
+    }
+
+    /// Notes that plans were compiled for an experiment, which is created when new, as is the store.
+    pub fn compiled_for(&self, experiment: &Name, plans: &[Plan]) -> Result<(), RuntimeError> {
+        Store::open_or_create(&self.store)?;
+        let compiled = |plan: &Plan| Compiled { plan: plan.id(), fingerprint: plan.fingerprint };
+        let plans: Vec<_> = plans.iter().map(compiled).collect();
+        Ok(self.place()?.record.compiled_for(experiment, &plans, self.clock.now())?)
+    }
+
+    /// The experiment that a run of a plan is counted under when nobody says which: that of the operation, if the record
+    /// knows it; the one that the plan was compiled for; else none in particular.
+    pub fn experiment_of(&self, plan: &Plan, operation: Option<&Name>) -> Result<Option<Name>, RuntimeError> {
+        if !self.store.join(xt_record::FILE_NAME).exists() {
+            return Ok(None);
+        }
+        let record = self.place()?.record;
+        let known = operation.map(|id| record.attempt_of_operation(id)).transpose()?.flatten();
+        match known {
+            Some(attempt) => Ok(Some(attempt.experiment)),
+            None => Ok(record.experiment_of_plan(plan.id())?),
+        }
     }
 
     /// The attempt that a person means by the id of an attempt, an operation, a run, a plan or a run record; of several
