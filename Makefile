@@ -57,6 +57,12 @@ test: setup ## Run every test; the last line says how many ran
 	cargo build -p xt -p xt-train
 	@tests/run-all
 
+.PHONY: test-ecosystem
+test-ecosystem: build ## Let the programs of others read what these tools write; installs them from PyPI
+	@python3 -m venv target/ecosystem
+	@target/ecosystem/bin/pip install --quiet model-signing==1.1.1 securesystemslib==1.6.0 pyopenssl
+	@for script in tests/ecosystem/*; do case $$script in *.md) ;; *) target/ecosystem/bin/python $$script;; esac; done
+
 .PHONY: check
 check: libtorch ## Formatting, lints and documentation, warnings denied
 	cargo fmt --all --check

@@ -1,19 +1,23 @@
 //! `xt-freeze`: is this run complete, bound to its inputs, and verifiable by a stranger offline?
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use xt_bundle::Verdict;
+use xt_bundle::{BundleError, Part, Verdict};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
 use xt_core::canonical::Value;
-use xt_core::fault::Exit;
+use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
 use xt_core::manifest::bundle::{Bundle, Size};
+use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
+use xt_core::verb::statement;
+use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
 
 /// Freeze finished runs into bundles, and verify bundles
@@ -42,16 +46,25 @@ struct FreezeArguments {
     /// What the bundle holds: with the data (sealed), or with the digests of the data only (thin)
     #[arg(long, value_name = "SIZE", default_value = "sealed", value_parser = ["sealed", "thin"])]
     size: String,
+    /// Sign each bundle with the private key in FILE; beside an archive the signatures lie as ARCHIVE.intoto.jsonl
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
     /// Check structure, digests and agreement of all that a bundle holds; needs no store for an archive
-    Verify(BundleArguments),
+    Verify(VerifyArguments),
     /// List the files of an archive: digest, size and path
     Ls(BundleArguments),
     /// Take an archive into the store, once it is verified
     Import(BundleArguments),
+    /// Write the files of a verified bundle into a new folder
+    Export(ExportArguments),
+    /// Sign a verified bundle, and print the signatures
+    Sign(SignArguments),
+    /// Make a pair of keys for signing
+    Keygen(KeygenArguments),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -61,21 +74,80 @@ struct BundleArguments {
     bundle: OsString,
 }
 
+#[derive(Args, Clone, Debug)]
+struct VerifyArguments {
+    #[command(flatten)]
+    target: BundleArguments,
+    /// Demand a signature by the public key in FILE; may be given several times, and then all must have signed
+    #[arg(long, value_name = "FILE")]
+    key: Vec<PathBuf>,
+    /// Take the signatures from FILE [default: BUNDLE.intoto.jsonl; for a stored bundle, those in the store]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    signatures: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ExportArguments {
+    /// An archive, - for one on standard input, or the digest of a bundle in the store
+    #[arg(value_name = "BUNDLE")]
+    bundle: OsString,
+    /// The folder to write; it must not exist
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Write the files of the model alone, as libraries of Hugging Face load them
+    #[arg(long)]
+    hf: bool,
+    /// Sign the folder with the private key in FILE: model.sig in the form of OpenSSF model signing
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SignArguments {
+    #[command(flatten)]
+    target: BundleArguments,
+    /// The private key, in PEM
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct KeygenArguments {
+    /// Where the private key is to stand; the public one goes to FILE.pub. Neither may exist
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    /// p256, which model.sig needs, or ed25519
+    #[arg(long, value_name = "NAME", default_value = "p256", value_parser = ["p256", "ed25519"])]
+    algorithm: String,
+}
+
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
         input: "Run records are xt.run/1 documents, as xt-run writes them; the store must hold what they name. Archives \
-                are tar.zst files of the one form that xt-store(5) describes; anything else is refused.",
+                are tar.zst files of the one form that xt-store(5) describes; anything else is refused. Keys are PEM \
+                files, ECDSA P-256 or Ed25519, as openssl(1) writes them; a private one must not be encrypted. \
+                Signatures are DSSE envelopes, one a line, over in-toto statements: how the model came to be (SLSA \
+                provenance v1), and the custody record. Both name every file of the bundle by its digest.",
         output: "One xt.bundle/1 a line for each run; `verify` writes one xt.verification/1, `ls` one JSON object a \
-                 file, `import` the xt.bundle/1.",
+                 file, `import` and `export` the xt.bundle/1, `sign` one envelope a line, `keygen` one JSON object. A \
+                 bundle without a signature is as valid as one with; `verify` says that nobody vouches for it.",
         files: &[
             (".xt", "the store; --store or XT_STORE names another"),
             (".xt/refs/bundles/", "one name for each bundle, the 64 digits of its id"),
+            (".xt/refs/signatures/", "the signatures of each bundle, by the id of the key"),
         ],
         examples: &[
             ("xt-compile candidate.json | xt-run | xt-freeze -o model.tar.zst", "Train, freeze, and write an archive."),
             ("xt-freeze verify model.tar.zst", "Check an archive from anywhere, offline."),
             ("zstd -dc model.tar.zst | tar x && sha256sum -c SHA256SUMS", "Check the digests without this toolkit."),
             ("xt-freeze import model.tar.zst", "Take a verified bundle into the store."),
+            ("xt-freeze export --hf model.tar.zst gpt/", "Write the model as transformers loads it."),
+            ("xt-freeze keygen key.pem", "Make a pair of keys: key.pem, which stays here, and key.pem.pub."),
+            ("xt-freeze -o model.tar.zst --sign key.pem run.json", "Freeze and sign."),
+            ("xt-freeze verify --key key.pem.pub model.tar.zst", "Check that the owner of a key vouches for a bundle."),
         ],
         exits: &[
             Exit::Yes,
@@ -100,14 +172,17 @@ fn main() -> ExitCode {
         let common = &arguments.common;
         // A flag that all tools share may stand before a subcommand, so the two are told apart here and not by clap.
         if arguments.command.is_some() && !arguments.freeze.is_default() {
-            let message = "runs, --output and --size belong to freezing, not to a subcommand; a run record that is called \
+            let message = "runs, --output, --size and --sign belong to freezing, not to a subcommand; a run record that is called \
                            like one is written ./verify";
             return Err(CliError::Usage(message.into()).into());
         }
         match &arguments.command {
-            Some(Command::Verify(target)) => verify(&Source::from(target.bundle.as_os_str()), common),
+            Some(Command::Verify(arguments)) => verify(arguments, common),
             Some(Command::Ls(target)) => list(&Source::from(target.bundle.as_os_str()), common),
             Some(Command::Import(target)) => import(&Source::from(target.bundle.as_os_str()), common),
+            Some(Command::Export(arguments)) => export(arguments, common),
+            Some(Command::Sign(arguments)) => sign(arguments, common),
+            Some(Command::Keygen(arguments)) => keygen(arguments),
             None => freeze(&arguments.freeze, common),
         }
     })
@@ -116,7 +191,7 @@ fn main() -> ExitCode {
 impl FreezeArguments {
     /// Whether nothing was given.
     fn is_default(&self) -> bool {
-        self.runs.is_empty() && self.output.is_none() && self.size == Size::Sealed.word()
+        self.runs.is_empty() && self.output.is_none() && self.sign.is_none() && self.size == Size::Sealed.word()
     }
 }
 
@@ -129,12 +204,20 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
         return Err(CliError::Usage(message).into());
     }
     let size = Size::parse(&arguments.size).unwrap_or(Size::Sealed);
+    let key = arguments.sign.as_deref().map(private_key).transpose()?;
     let store = Store::open(&common.store)?;
     let mut progress = Bytes::new(common, "freezing");
-    let mut bundles = Vec::new();
+    let (mut bundles, mut signatures) = (Vec::new(), None);
     for run in &runs {
         known(&store, run)?;
-        bundles.push(xt_bundle::freeze(&store, run, size, &mut |done, total| progress.update(done, total))?);
+        let bundle = xt_bundle::freeze(&store, run, size, &mut |done, total| progress.update(done, total))?;
+        if let Some(key) = &key {
+            let custody = run.custody.map(|digest| store.manifest::<Custody>(digest)).transpose()?;
+            let lines = signed(&bundle, run, custody.as_ref(), key);
+            keep(&store, &bundle, key, &lines)?;
+            signatures = arguments.output.as_deref().map(|path| (beside(path), lines));
+        }
+        bundles.push(bundle);
     }
     progress.finish();
     let archive = match (&arguments.output, bundles.first()) {
@@ -144,6 +227,11 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
     let mut output = Output::new(None)?;
     for bundle in &bundles {
         output.document(&bundle.encode())?;
+    }
+    if let Some((path, lines)) = signatures {
+        let mut output = Output::new(Some(&path))?;
+        output.bytes(lines.as_bytes())?;
+        output.finish()?;
     }
     // The archive appears last: when anything before has failed, there is none.
     archive.map_or(Ok(()), Output::finish)?;
@@ -156,7 +244,7 @@ fn known(store: &Store, run: &Run) -> Result<(), Error> {
     if store.contains(digest)? { Ok(()) } else { Err(StoreError::Missing { digest }.into()) }
 }
 
-fn write_archive(store: &Store, bundle: &Bundle, path: &std::path::Path, common: &Common) -> Result<Output, Error> {
+fn write_archive(store: &Store, bundle: &Bundle, path: &Path, common: &Common) -> Result<Output, Error> {
     let mut progress = Bytes::new(common, "writing");
     let mut sink = Sink(Output::new(Some(path))?);
     xt_bundle::write(store, bundle, &mut sink, &mut |done, total| progress.update(done, total))?;
@@ -164,18 +252,154 @@ fn write_archive(store: &Store, bundle: &Bundle, path: &std::path::Path, common:
     Ok(sink.0)
 }
 
-fn verify(source: &Source, common: &Common) -> Result<Exit, Error> {
-    let verdict = match source {
-        Source::Digest(digest) => xt_bundle::verify_stored(&Store::open(&common.store)?, *digest)?,
-        other => xt_bundle::verify_archive(open(other, common, "verifying")?)?,
-    };
+fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
+    let source = Source::from(arguments.target.bundle.as_os_str());
+    let keys = arguments.key.iter().map(|path| public_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut verdict = verified(&source, common, "verifying")?;
+    if let Some(bundle) = verdict.bundle.as_ref().filter(|_| !keys.is_empty()) {
+        let (name, text) = signatures(&source, arguments.signatures.as_deref(), bundle, common)?;
+        let envelopes = Envelope::read_lines(&text, &name)?;
+        let (found, faults) = xt_signing::signatures(bundle, &envelopes, &keys, &name);
+        verdict.report.signatures = found;
+        verdict.add(faults);
+    }
     let Verdict { report, faults, .. } = verdict;
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
     for fault in &faults.0 {
         note(common, &format!("xt-freeze: {fault}"));
     }
+    for signature in &report.signatures {
+        note(common, &format!("xt-freeze: signed by key {}: {}", signature.key, signature.predicate));
+    }
+    if keys.is_empty() && report.verified {
+        note(
+            common,
+            "xt-freeze: no key was given, so nobody vouches for it: all of it is of one piece, whoever made it",
+        );
+    }
     Output::new(None)?.document(&report.encode())?;
     Ok(if report.verified { Exit::Yes } else { Exit::No })
+}
+
+/// What a look at every file of a bundle says.
+fn verified(source: &Source, common: &Common, label: &'static str) -> Result<Verdict, Error> {
+    Ok(match source {
+        Source::Digest(digest) => xt_bundle::verify_stored(&Store::open(&common.store)?, *digest)?,
+        other => xt_bundle::verify_archive(open(other, common, label)?)?,
+    })
+}
+
+/// The signatures that belong to a bundle, and where they were found.
+fn signatures(
+    source: &Source,
+    given: Option<&Path>,
+    bundle: &Bundle,
+    common: &Common,
+) -> Result<(String, Vec<u8>), Error> {
+    let path = match (given, source) {
+        (Some(path), _) => path.to_path_buf(),
+        (None, Source::File(path)) => beside(path),
+        (None, Source::Digest(_)) => {
+            let store = Store::open(&common.store)?;
+            let folder = format!("signatures/{}/", bundle.id().hex());
+            let mut text = Vec::new();
+            for reference in store.references()?.iter().filter(|reference| reference.name.as_str().starts_with(&folder))
+            {
+                text.extend(store.get(reference.digest)?);
+            }
+            return Ok((format!("the store, {folder}"), text));
+        }
+        (None, _) => {
+            let message = "--key needs --signatures FILE when the archive comes on standard input";
+            return Err(CliError::Usage(message.into()).into());
+        }
+    };
+    let name = path.display().to_string();
+    match fs::read(&path) {
+        Ok(text) => Ok((name, text)),
+        // No signatures are not a failure but the answer no.
+        Err(error) if given.is_none() && error.kind() == io::ErrorKind::NotFound => Ok((name, Vec::new())),
+        Err(source) => Err(CliError::Read { name, source }.into()),
+    }
+}
+
+/// Where the signatures of an archive lie.
+fn beside(archive: &Path) -> PathBuf {
+    let mut name = archive.as_os_str().to_owned();
+    name.push(".intoto.jsonl");
+    name.into()
+}
+
+fn sign(arguments: &SignArguments, common: &Common) -> Result<Exit, Error> {
+    let source = Source::from(arguments.target.bundle.as_os_str());
+    let key = private_key(&arguments.key)?;
+    let verdict = verified(&source, common, "verifying")?;
+    let (bundle, run) = match (verdict.bundle, verdict.run) {
+        (Some(bundle), Some(run)) if verdict.report.verified => (bundle, run),
+        _ => return Err(BundleError::Refused { name: source.name(), faults: verdict.faults }.into()),
+    };
+    let lines = signed(&bundle, &run, verdict.custody.as_ref(), &key);
+    if let Source::Digest(_) = source {
+        keep(&Store::open(&common.store)?, &bundle, &key, &lines)?;
+    }
+    let mut output = Output::new(arguments.output.as_deref())?;
+    output.bytes(lines.as_bytes())?;
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+/// Everything that is signed about a bundle, one envelope a line.
+fn signed(bundle: &Bundle, run: &Run, custody: Option<&Custody>, key: &PrivateKey) -> String {
+    let custody = custody.map(|custody| statement::custody(bundle, custody));
+    let statements = std::iter::once(statement::provenance(bundle, run)).chain(custody);
+    statements.map(|statement| Envelope::sign(&statement, key).write().canonical() + "\n").collect()
+}
+
+/// Keeps signatures in the store, under the bundle and the key.
+fn keep(store: &Store, bundle: &Bundle, key: &PrivateKey, lines: &str) -> Result<(), Error> {
+    let (bundle, key) = (bundle.id(), key.public().id());
+    let digest = store.put(lines.as_bytes())?;
+    Ok(store.set_reference(
+        &format!("signatures/{}/{key}", bundle.hex()),
+        digest,
+        &format!("signatures of {bundle}"),
+    )?)
+}
+
+fn keygen(arguments: &KeygenArguments) -> Result<Exit, Error> {
+    let algorithm = Algorithm::parse(&arguments.algorithm).unwrap_or(Algorithm::P256);
+    let key = PrivateKey::generate(algorithm)?;
+    let mut public = arguments.path.as_os_str().to_owned();
+    public.push(".pub");
+    let public = PathBuf::from(public);
+    let create = |path: &Path, mode: u32, text: &str| {
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+        written.map_err(|source| CliError::Write { name: path.display().to_string(), source })
+    };
+    // A public key without its private one does no harm; the other way round would look finished.
+    create(&public, 0o644, &key.public().to_pem())?;
+    create(&arguments.path, 0o600, &key.to_pem(&arguments.path.display().to_string())?)?;
+    let shown = |path: &Path| Value::from(path.display().to_string().as_str());
+    Output::new(None)?.document(&object([
+        ("algorithm", algorithm.word().into()),
+        ("key", key.public().id().as_str().into()),
+        ("private", shown(&arguments.path)),
+        ("public", shown(&public)),
+    ]))?;
+    Ok(Exit::Yes)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKey, Error> {
+    Ok(PrivateKey::from_pem(&text(path)?, &path.display().to_string())?)
+}
+
+fn public_key(path: &Path) -> Result<PublicKey, Error> {
+    Ok(PublicKey::from_pem(&text(path)?, &path.display().to_string())?)
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| CliError::Read { name: path.display().to_string(), source }.into())
 }
 
 fn list(source: &Source, common: &Common) -> Result<Exit, Error> {
@@ -198,6 +422,37 @@ fn import(source: &Source, common: &Common) -> Result<Exit, Error> {
     let input = open(source, common, "importing")?;
     let store = Store::open_or_create(&common.store)?;
     let bundle = xt_bundle::import(&store, input, &source.name())?;
+    Output::new(None)?.document(&bundle.encode())?;
+    Ok(Exit::Yes)
+}
+
+/// The file that OpenSSF model signing looks for, and what it does not look at.
+const MODEL_SIGNATURE: &str = "model.sig";
+
+fn export(arguments: &ExportArguments, common: &Common) -> Result<Exit, Error> {
+    let source = Source::from(arguments.bundle.as_os_str());
+    let key = arguments.sign.as_deref().map(private_key).transpose()?;
+    let exported = if let Source::Digest(digest) = source {
+        let store = Store::open(&common.store)?;
+        xt_bundle::export(Part::Stored(&store, digest), &source.name(), &arguments.folder, arguments.hf)?
+    } else {
+        let mut input = open(&source, common, "exporting")?;
+        xt_bundle::export(Part::Archive(&mut input), &source.name(), &arguments.folder, arguments.hf)?
+    };
+    let mut exported = exported;
+    let form = exported.bundle.compatibility.form.clone();
+    if arguments.hf && !form.starts_with("huggingface/") {
+        let message = format!("its files have the form {form}; export it without --hf");
+        let faults = Faults::one("bundle.json#/compatibility/form", "export.form", message);
+        return Err(BundleError::Refused { name: source.name(), faults }.into());
+    }
+    if let (Some(key), Some(path)) = (&key, &arguments.sign) {
+        let name = arguments.folder.file_name().unwrap_or_default().to_string_lossy();
+        let statement = statement::model(&name, &exported.files, &[MODEL_SIGNATURE]);
+        let signature = xt_signing::sigstore_bundle(&statement, key, &path.display().to_string())?;
+        exported.add(MODEL_SIGNATURE, signature.canonical().as_bytes())?;
+    }
+    let bundle = exported.finish()?;
     Output::new(None)?.document(&bundle.encode())?;
     Ok(Exit::Yes)
 }

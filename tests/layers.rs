@@ -17,12 +17,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-sandbox", &["xt-core"]),
     ("xt-cli", &["xt-core", "xt-sandbox"]),
     ("xt-bundle", &["xt-core", "xt-store"]),
+    ("xt-signing", &["xt-core"]),
     ("xt-runtime", &["xt-core", "xt-store", "xt-record", "xt-sandbox"]),
     ("xt-torch", &[]),
     // The trainer never sees the store: it gets folders and descriptors.
     ("xt-trainer", &["xt-core", "xt-text", "xt-torch"]),
     ("xt-train", &["xt-core", "xt-torch", "xt-trainer"]),
-    ("xt", &["xt-core", "xt-text", "xt-store", "xt-record", "xt-sandbox", "xt-cli", "xt-bundle", "xt-runtime"]),
+    (
+        "xt",
+        &[
+            "xt-core",
+            "xt-text",
+            "xt-store",
+            "xt-record",
+            "xt-sandbox",
+            "xt-cli",
+            "xt-bundle",
+            "xt-signing",
+            "xt-runtime",
+        ],
+    ),
     ("xt-harness", &["xt-core"]),
     ("xt-contract", &["xt-core"]),
 ];

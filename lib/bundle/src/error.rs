@@ -32,6 +32,12 @@ pub enum BundleError {
         /// Everything that is wrong.
         faults: Faults,
     },
+    /// There is something where a bundle is to be written.
+    #[error("{path} exists; a bundle is exported into a new folder")]
+    Exists {
+        /// The folder.
+        path: String,
+    },
     /// A read or write failed.
     #[error("cannot {verb} {name}: {source}")]
     Stream {
@@ -59,7 +65,7 @@ impl Failure for BundleError {
             Self::Archive(error) => error.exit(),
             Self::Unbound { .. } => Exit::Quarantined,
             Self::Refused { .. } => Exit::Refused,
-            Self::Stream { .. } => Exit::System,
+            Self::Exists { .. } | Self::Stream { .. } => Exit::System,
         }
     }
 
@@ -69,6 +75,7 @@ impl Failure for BundleError {
             Self::Archive(error) => error.word(),
             Self::Unbound { .. } => "bundle.refused",
             Self::Refused { .. } => "bundle.invalid",
+            Self::Exists { .. } => "bundle.exists",
             Self::Stream { .. } => "bundle.stream",
         }
     }
@@ -79,7 +86,7 @@ impl Failure for BundleError {
             Self::Archive(error) => error.hints(),
             Self::Unbound { .. } => vec!["a retry is a new run: give its plan to `xt-run` again".into()],
             Self::Refused { .. } => vec!["nothing of it was taken in; `xt-freeze verify` lists the same faults".into()],
-            Self::Stream { .. } => Vec::new(),
+            Self::Exists { .. } | Self::Stream { .. } => Vec::new(),
         }
     }
 
@@ -87,7 +94,7 @@ impl Failure for BundleError {
         match self {
             Self::Store(error) => error.faults(),
             Self::Unbound { faults, .. } | Self::Refused { faults, .. } => Some(faults),
-            Self::Archive(_) | Self::Stream { .. } => None,
+            Self::Archive(_) | Self::Exists { .. } | Self::Stream { .. } => None,
         }
     }
 }

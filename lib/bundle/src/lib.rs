@@ -19,6 +19,7 @@
 
 mod archive;
 mod error;
+mod export;
 mod freeze;
 mod given;
 mod import;
@@ -28,6 +29,7 @@ mod verify;
 
 pub use archive::{Entry, list, verify_archive, write};
 pub use error::BundleError;
+pub use export::{Exported, Part, export};
 pub use freeze::{Papers, freeze, metrics, papers};
 pub use given::Given;
 pub use import::import;

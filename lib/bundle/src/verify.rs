@@ -66,8 +66,26 @@ pub struct Verdict {
     pub report: Verification,
     /// The bundle, if its document could be read.
     pub bundle: Option<Bundle>,
+    /// Its run record, if it could be read.
+    pub run: Option<Run>,
+    /// Its custody record, if it could be read.
+    pub custody: Option<Custody>,
     /// Everything that is wrong.
     pub faults: Faults,
+}
+
+impl Verdict {
+    /// Notes what else is wrong.
+    pub fn add(&mut self, faults: Faults) {
+        let written = faults.0.iter().map(|fault| BundleFault {
+            pointer: fault.pointer.clone(),
+            code: fault.code.into(),
+            message: fault.message.clone(),
+        });
+        self.report.faults.extend(written);
+        self.report.verified = self.report.faults.is_empty();
+        self.faults.0.extend(faults.0);
+    }
 }
 
 impl Verifier {
@@ -253,25 +271,20 @@ impl Verifier {
             self.missing();
             self.derive();
         }
-        let id = self.bundle.as_ref().map(Manifest::id);
-        let run = self.bundle.as_ref().map(|bundle| bundle.run);
-        let faults = &self.faults.0;
+        let (run, custody) = (self.document(RUN).ok(), self.document(CUSTODY).ok());
+        let bound = self.bundle.as_ref();
         let report = Verification {
-            verified: faults.is_empty(),
-            bundle: id,
-            run,
+            verified: true,
+            bundle: bound.map(Manifest::id),
+            run: bound.map(|bundle| bundle.run),
             members: self.members,
             bytes: self.bytes,
-            faults: faults
-                .iter()
-                .map(|fault| BundleFault {
-                    pointer: fault.pointer.clone(),
-                    code: fault.code.into(),
-                    message: fault.message.clone(),
-                })
-                .collect(),
+            signatures: Vec::new(),
+            faults: Vec::new(),
         };
-        Verdict { report, bundle: self.bundle, faults: self.faults }
+        let mut verdict = Verdict { report, bundle: self.bundle, run, custody, faults: Faults::new() };
+        verdict.add(self.faults);
+        verdict
     }
 
     fn missing(&mut self) {

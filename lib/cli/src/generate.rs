@@ -133,7 +133,10 @@ fn subcommand(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
         roff.text([bold(argument.to_string())]);
         let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
         let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        let default = if defaults.is_empty() { String::new() } else { format!(" [default: {}]", defaults.join(" ")) };
+        // A flag is off unless it is given; nobody needs to be told.
+        let flag = !argument.get_action().takes_values();
+        let default =
+            if flag || defaults.is_empty() { String::new() } else { format!(" [default: {}]", defaults.join(" ")) };
         roff.text(inline(&format!("{help}{default}")));
     }
     roff.to_writer(out)

@@ -26,6 +26,7 @@ pub mod scores;
 pub mod sentence;
 pub mod settle;
 pub mod snapshot;
+pub mod statement;
 pub mod trace_svg;
 pub mod triage;
 pub mod weights;

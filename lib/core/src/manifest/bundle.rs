@@ -103,8 +103,22 @@ crate::record! {
         members: u64,
         /// Their bytes.
         bytes: u64,
+        /// The signatures that hold, by the keys that were given; empty when none was given, and then nobody vouches for it.
+        signatures: Vec<Signature>,
         /// Everything that is wrong; empty when it verifies.
         faults: Vec<BundleFault>,
+    }
+}
+
+crate::record! {
+    /// A signature that holds.
+    pub struct Signature {
+        /// Id of the key: SHA-256 of its public part in PEM, 64 hexadecimal digits.
+        key: String,
+        /// `p256` or `ed25519`.
+        algorithm: String,
+        /// What was signed about the bundle: the type of the statement's predicate.
+        predicate: String,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bundles, and whether they verify.
 
 use xt_core::manifest::bundle::{
-    Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Size, Verification,
+    Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Signature, Size, Verification,
 };
 
 use super::{artifact, digest, stack};
@@ -35,13 +35,16 @@ pub fn verifications() -> Vec<Verification> {
         code: String::from("member.digest"),
         message: String::from("the bundle lists another digest"),
     };
-    let verification = |verified, id: Option<&str>, faults| Verification {
+    let signature =
+        Signature { key: "0".repeat(64), algorithm: "p256".into(), predicate: "https://slsa.dev/provenance/v1".into() };
+    let verification = |verified, id: Option<&str>, signatures, faults| Verification {
         verified,
         bundle: id.map(digest),
         run: id.map(digest),
         members: 13,
         bytes: 4096,
+        signatures,
         faults,
     };
-    vec![verification(true, Some("bundle"), vec![]), verification(false, None, vec![fault])]
+    vec![verification(true, Some("bundle"), vec![signature], vec![]), verification(false, None, vec![], vec![fault])]
 }

@@ -1,0 +1,177 @@
+//! From a bundle to a folder of files, written beside its place and moved there when everything was right.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, OpenOptions};
+use xt_core::digest::{Digest, Hasher};
+use xt_core::field::Field as _;
+use xt_core::manifest::bundle::Bundle;
+use xt_store::Store;
+
+use crate::archive;
+use crate::error::BundleError;
+use crate::layout::{self, BUNDLE, SUMS};
+use crate::verify::verify_stored;
+
+/// Where a bundle comes from.
+pub enum Part<'a> {
+    /// An archive.
+    Archive(&'a mut dyn Read),
+    /// A store that holds it, and its id.
+    Stored(&'a Store, Digest),
+}
+
+/// A bundle in a folder that is not in its place yet. Dropped, it leaves nothing.
+#[derive(Debug)]
+pub struct Exported {
+    /// The bundle.
+    pub bundle: Bundle,
+    /// Every file that was written, and its digest.
+    pub files: Vec<(String, Digest)>,
+    folder: Folder,
+}
+
+/// Writes the bundle from `source`, called `name` in messages, for `target`, which must not exist. With `model` only the
+/// files of its model are written, without the folder they stand in: the form that other libraries load.
+pub fn export(source: Part<'_>, name: &str, target: &Path, model: bool) -> Result<Exported, BundleError> {
+    let mut folder = Folder::new(target, model)?;
+    let verdict = match source {
+        Part::Archive(input) => archive::read(input, &mut |path, content| folder.write(path, content))?,
+        Part::Stored(store, id) => {
+            let verdict = verify_stored(store, id)?;
+            if let Some(bundle) = verdict.bundle.as_ref().filter(|_| verdict.report.verified) {
+                folder.stored(store, bundle)?;
+            }
+            verdict
+        }
+    };
+    match verdict.bundle {
+        Some(bundle) if verdict.report.verified => {
+            Ok(Exported { bundle, files: std::mem::take(&mut folder.files), folder })
+        }
+        _ => Err(BundleError::Refused { name: name.into(), faults: verdict.faults }),
+    }
+}
+
+impl Exported {
+    /// Adds a file that is no part of the bundle, such as a signature.
+    pub fn add(&mut self, path: &str, mut content: &[u8]) -> Result<(), BundleError> {
+        self.folder.place(path, &mut content).map(drop)
+    }
+
+    /// Moves the folder to its place.
+    pub fn finish(mut self) -> Result<Bundle, BundleError> {
+        let Folder { target, temporary, .. } = &self.folder;
+        let failed = BundleError::stream("rename", &target.display().to_string());
+        std::fs::rename(temporary, target).map_err(failed)?;
+        self.folder.moved = true;
+        Ok(self.bundle)
+    }
+}
+
+/// A folder under its temporary name.
+#[derive(Debug)]
+struct Folder {
+    target: PathBuf,
+    temporary: PathBuf,
+    model: bool,
+    dir: Dir,
+    files: Vec<(String, Digest)>,
+    moved: bool,
+}
+
+impl Folder {
+    fn new(target: &Path, model: bool) -> Result<Self, BundleError> {
+        let shown = target.display().to_string();
+        if target.symlink_metadata().is_ok() {
+            return Err(BundleError::Exists { path: shown });
+        }
+        let mut name = std::ffi::OsString::from(".");
+        name.push(target.file_name().unwrap_or_default());
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = target.with_file_name(name);
+        std::fs::create_dir(&temporary).map_err(BundleError::stream("create", &shown))?;
+        let dir =
+            Dir::open_ambient_dir(&temporary, ambient_authority()).map_err(BundleError::stream("open", &shown))?;
+        Ok(Self { target: target.into(), temporary, model, dir, files: Vec::new(), moved: false })
+    }
+
+    /// Writes a file of the bundle, if it is wanted.
+    fn write(&mut self, path: &str, content: &mut dyn Read) -> Result<(), BundleError> {
+        let wanted = if self.model { path.strip_prefix("model/") } else { Some(path) };
+        // What stands in an archive twice is refused at its end; the first is enough until then.
+        if let Some(path) = wanted.filter(|path| !self.dir.exists(path)) {
+            let digest = self.place(path, content)?;
+            self.files.push((path.into(), digest));
+        }
+        Ok(())
+    }
+
+    fn stored(&mut self, store: &Store, bundle: &Bundle) -> Result<(), BundleError> {
+        for (path, text) in [(BUNDLE, bundle.write().canonical()), (SUMS, layout::sums(bundle))] {
+            self.write(path, &mut text.as_bytes())?;
+        }
+        for member in layout::order(bundle) {
+            self.write(member.file.path.as_str(), &mut store.object(member.file.digest)?)?;
+        }
+        Ok(())
+    }
+
+    /// Creates a file and the folders above it; nothing outside of this folder can be reached, whatever the path says.
+    fn place(&self, path: &str, content: &mut dyn Read) -> Result<Digest, BundleError> {
+        let failed = || BundleError::stream("write", path);
+        if let Some(parent) = Path::new(path).parent() {
+            self.dir.create_dir_all(parent).map_err(failed())?;
+        }
+        let mut file =
+            self.dir.open_with(path, OpenOptions::new().write(true).create_new(true)).map_err(failed())?.into_std();
+        let mut hashed = Hashed { content, hasher: Hasher::new() };
+        io::copy(&mut hashed, &mut file).map_err(failed())?;
+        file.sync_data().map_err(failed())?;
+        Ok(hashed.hasher.finish())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.moved {
+            // What cannot be removed is left under a name that says what it is.
+            std::fs::remove_dir_all(&self.temporary).ok();
+        }
+    }
+}
+
+/// Reads and hashes at the same time.
+struct Hashed<'a> {
+    content: &'a mut dyn Read,
+    hasher: Hasher,
+}
+
+impl Read for Hashed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_exists_is_refused_and_an_unfinished_one_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let error = Folder::new(place.path(), false).unwrap_err();
+        assert!(error.to_string().contains("exists"), "{error}");
+        let folder = Folder::new(&place.path().join("new"), false).unwrap();
+        folder.place("a/b", &mut &b"c"[..]).unwrap();
+        assert!(folder.place("a/b", &mut &b"c"[..]).is_err(), "no file is written twice");
+        assert!(folder.place("../out", &mut &b"c"[..]).is_err(), "nothing is written outside");
+        assert!(folder.place("/out", &mut &b"c"[..]).is_err());
+        drop(folder);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,39 @@
+//! Whether somebody who is trusted vouches for a bundle.
+
+use xt_core::fault::Faults;
+use xt_core::manifest::bundle::{Bundle, Signature};
+use xt_core::verb::statement;
+
+use crate::envelope::Envelope;
+use crate::key::PublicKey;
+
+/// The signatures of `bundle` by `keys` among `envelopes`; `name` says in messages where those came from. That a key has
+/// signed nothing about this bundle is a fault, and so is every statement of a key about something else.
+pub fn signatures(bundle: &Bundle, envelopes: &[Envelope], keys: &[PublicKey], name: &str) -> (Vec<Signature>, Faults) {
+    let (mut found, mut faults) = (Vec::new(), Faults::new());
+    for key in keys {
+        let (before, id) = (found.len(), key.id());
+        let mut wrong = Vec::new();
+        for envelope in envelopes {
+            match envelope.opened(key) {
+                Err(_) => {}
+                Ok(statement) => match statement::refusal(&statement, bundle) {
+                    None => found.push(Signature {
+                        key: id.clone(),
+                        algorithm: key.algorithm().word().into(),
+                        predicate: statement::predicate(&statement).into(),
+                    }),
+                    Some(why) => wrong.push(why),
+                },
+            }
+        }
+        if found.len() == before && wrong.is_empty() {
+            let message = format!("none of {} signatures is by key {id}", envelopes.len());
+            faults.add(name, "signature.missing", message);
+        }
+        for why in wrong {
+            faults.add(name, "signature.subject", format!("signed by key {id}: {why}"));
+        }
+    }
+    (found, faults)
+}

@@ -1,0 +1,187 @@
+//! `xt-freeze`: signatures by a key that somebody trusts, and bundles as folders.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use frozen::stored;
+use xt_core::canonical::{Value, parse};
+use xt_core::field::Manifest as _;
+use xt_core::manifest::bundle::{Bundle, Verification};
+use xt_harness::{Folder, Outcome};
+
+#[path = "../lib/core/tests/common/evidence.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod evidence;
+#[path = "support/frozen.rs"]
+mod frozen;
+
+/// A folder with a pair of keys for each algorithm, and a bundle that is signed with the first.
+fn signed() -> (Folder, Bundle) {
+    let folder = Folder::new();
+    for algorithm in ["p256", "ed25519"] {
+        folder.xt("freeze").args(["keygen", "--algorithm", algorithm, &format!("{algorithm}.pem")]).run().expect(0);
+    }
+    let run = stored(&folder, |_| ()).encode().canonical();
+    let arguments = ["-o", "model.tar.zst", "--sign", "p256.pem"];
+    let outcome = folder.xt("freeze").args(arguments).input(run).run().expect(0);
+    let bundle = Bundle::decode(&parse(outcome.stdout.as_bytes()).unwrap()).unwrap();
+    (folder, bundle)
+}
+
+fn verify(folder: &Folder, arguments: &[&str]) -> (Outcome, Verification) {
+    let outcome = folder.xt("freeze").arg("verify").args(arguments).run();
+    let report = Verification::decode(&parse(outcome.stdout.as_bytes()).unwrap()).unwrap();
+    (outcome, report)
+}
+
+fn codes(report: &Verification) -> Vec<&str> {
+    report.faults.iter().map(|fault| fault.code.as_str()).collect()
+}
+
+#[test]
+fn a_signed_bundle_verifies_with_its_key_and_with_no_other() {
+    let (folder, bundle) = signed();
+    let (outcome, report) = verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]);
+    assert_eq!(outcome.code, Some(0));
+    let predicates: Vec<&str> = report.signatures.iter().map(|signature| signature.predicate.as_str()).collect();
+    assert_eq!(predicates, ["https://slsa.dev/provenance/v1", "urn:xt:custody:1"]);
+    // In the store, too, by the bundle's id.
+    let id = bundle.id().to_string();
+    assert_eq!(verify(&folder, &["--key", "p256.pem.pub", &id]).1.signatures, report.signatures);
+    // The control: another key has signed nothing.
+    let (outcome, report) = verify(&folder, &["--key", "ed25519.pem.pub", "model.tar.zst"]);
+    assert_eq!((outcome.code, report.verified, codes(&report)), (Some(1), false, vec!["signature.missing"]));
+    let (outcome, report) = verify(&folder, &["--key", "p256.pem.pub", "--key", "ed25519.pem.pub", "model.tar.zst"]);
+    assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.missing"]), "all must have signed");
+}
+
+#[test]
+fn an_unsigned_bundle_is_valid_and_said_to_be_unsigned() {
+    let (folder, _) = signed();
+    let (outcome, report) = verify(&folder, &["model.tar.zst"]);
+    assert_eq!((outcome.code, report.signatures.len()), (Some(0), 0));
+    assert!(outcome.stderr.contains("nobody vouches"), "{}", outcome.stderr);
+    fs::remove_file(folder.at("model.tar.zst.intoto.jsonl")).unwrap();
+    assert_eq!(verify(&folder, &["model.tar.zst"]).0.code, Some(0));
+    let (outcome, report) = verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]);
+    assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.missing"]));
+}
+
+#[test]
+fn whoever_signs_later_adds_signatures_beside_those_of_others() {
+    let (folder, bundle) = signed();
+    let id = bundle.id().to_string();
+    folder.xt("freeze").args(["sign", "--key", "ed25519.pem", &id]).run().expect(0);
+    let both = ["--key", "p256.pem.pub", "--key", "ed25519.pem.pub"];
+    let (outcome, report) = verify(&folder, &[both.as_slice(), &[&id]].concat());
+    let algorithms: Vec<&str> = report.signatures.iter().map(|signature| signature.algorithm.as_str()).collect();
+    assert_eq!((outcome.code, algorithms), (Some(0), vec!["p256", "p256", "ed25519", "ed25519"]));
+    let lines = folder.xt("freeze").args(["sign", "--key", "ed25519.pem", "model.tar.zst"]).run().expect(0).stdout;
+    fs::write(folder.at("more.jsonl"), lines).unwrap();
+    let arguments = ["--key", "ed25519.pem.pub", "--signatures", "more.jsonl", "model.tar.zst"];
+    assert_eq!(verify(&folder, &arguments).0.code, Some(0));
+}
+
+#[test]
+fn every_flipped_bit_of_a_signature_takes_it_away() {
+    let (folder, _) = signed();
+    let path = folder.at("model.tar.zst.intoto.jsonl");
+    let line = fs::read(&path).unwrap().split(|byte| *byte == b'\n').next().unwrap().to_vec();
+    let places = (0..line.len()).step_by(line.len() / 40);
+    let mut refused = 0;
+    for place in places {
+        let mut flipped = line.clone();
+        flipped[place] ^= 4;
+        fs::write(&path, &flipped).unwrap();
+        let outcome = folder.xt("freeze").args(["verify", "--key", "p256.pem.pub", "model.tar.zst"]).run();
+        // The name that a signature gives its key decides nothing.
+        let in_key =
+            String::from_utf8_lossy(&line).find("\"keyid\":\"").is_some_and(|at| (at..at + 75).contains(&place));
+        assert!(in_key || matches!(outcome.code, Some(1 | 10)), "{place}: {:?} {}", outcome.code, outcome.stderr);
+        refused += usize::from(!in_key);
+    }
+    assert!(refused > 30, "{refused}");
+    fs::write(&path, &line).unwrap();
+    assert_eq!(verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]).0.code, Some(0));
+}
+
+#[test]
+fn a_signature_of_another_bundle_vouches_for_nothing() {
+    let (folder, _) = signed();
+    let run = stored(&folder, |run| run.cause = "completed, and told in other words".into()).encode().canonical();
+    let arguments = ["-o", "other.tar.zst", "--sign", "p256.pem"];
+    folder.xt("freeze").args(arguments).input(run).run().expect(0);
+    let arguments = ["--key", "p256.pem.pub", "--signatures", "other.tar.zst.intoto.jsonl", "model.tar.zst"];
+    let (outcome, report) = verify(&folder, &arguments);
+    assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.subject", "signature.subject"]));
+}
+
+#[test]
+fn keys_of_openssl_sign_and_its_tools_check_what_we_sign() {
+    let (folder, _) = signed();
+    let openssl = |arguments: &[&str]| {
+        let output = Command::new("openssl").args(arguments).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "pkcs8.pem"]);
+    openssl(&["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "sec1.pem"]);
+    openssl(&["genpkey", "-algorithm", "ed25519", "-out", "ed.pem"]);
+    for key in ["pkcs8", "sec1", "ed"] {
+        let (private, public) = (format!("{key}.pem"), format!("{key}.pub"));
+        openssl(&["pkey", "-in", &private, "-pubout", "-out", &public]);
+        folder.xt("freeze").args(["sign", "--key", &private, "-o", "s.jsonl", "model.tar.zst"]).run().expect(0);
+        let arguments = ["--key", &public, "--signatures", "s.jsonl", "model.tar.zst"];
+        assert_eq!(verify(&folder, &arguments).0.code, Some(0), "{key}");
+    }
+}
+
+#[test]
+fn a_new_pair_of_keys_is_private_and_overwrites_nothing() {
+    let (folder, _) = signed();
+    let mode = fs::metadata(folder.at("p256.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let before = fs::read(folder.at("p256.pem")).unwrap();
+    folder.xt("freeze").args(["keygen", "p256.pem"]).run().expect(20);
+    assert_eq!(fs::read(folder.at("p256.pem")).unwrap(), before);
+    let outcome = folder.xt("freeze").args(["sign", "--key", "p256.pem.pub", "model.tar.zst"]).run().expect(10);
+    assert!(outcome.stderr.contains("PUBLIC KEY"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_exported_folder_holds_the_files_of_its_sums_and_the_signature_of_model_signing() {
+    let (folder, bundle) = signed();
+    let arguments = ["export", "--sign", "p256.pem", "model.tar.zst", "out"];
+    folder.xt("freeze").args(arguments).run().expect(0);
+    let sums = Command::new("sha256sum").args(["-c", "--quiet", "SHA256SUMS"]).current_dir(folder.at("out")).status();
+    assert!(sums.unwrap().success());
+    let signature = parse(&fs::read(folder.at("out/model.sig")).unwrap()).unwrap();
+    assert_eq!(
+        signature.get("mediaType").and_then(Value::as_str),
+        Some("application/vnd.dev.sigstore.bundle.v0.3+json")
+    );
+    let refused = folder.xt("freeze").args(["export", "model.tar.zst", "out"]).run().expect(20);
+    assert!(refused.stderr.contains("exists"), "{}", refused.stderr);
+    // From the store the same files, but for the signature.
+    folder.xt("freeze").args(["export", &bundle.id().to_string(), "again"]).run().expect(0);
+    fs::remove_file(folder.at("out/model.sig")).unwrap();
+    let same = Command::new("diff").args(["-r", "out", "again"]).current_dir(folder.path()).status();
+    assert!(same.unwrap().success());
+    folder.xt("freeze").args(["export", "--hf", "model.tar.zst", "hf"]).run().expect(0);
+    assert!(folder.at("hf/model.safetensors").is_file() && !folder.at("hf/bundle.json").exists());
+}
+
+#[test]
+fn a_bundle_that_does_not_verify_is_neither_exported_nor_signed() {
+    let (folder, _) = signed();
+    let mut bytes = fs::read(folder.at("model.tar.zst")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(folder.at("bad.tar.zst"), bytes).unwrap();
+    folder.xt("freeze").args(["export", "bad.tar.zst", "out"]).run().expect(10);
+    folder.xt("freeze").args(["sign", "--key", "p256.pem", "bad.tar.zst"]).run().expect(10);
+    let left: Vec<String> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!left.iter().any(|name| name == "out" || name.contains(".tmp")), "{left:?}");
+}
