@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, read_one};
+use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
 use xt_core::manifest::action::{Action, ActionKind};
@@ -20,6 +21,7 @@ use xt_core::manifest::resources::Inventory;
 use xt_core::manifest::run::Run;
 use xt_core::manifest::status::Status;
 use xt_core::name::Name;
+use xt_core::verb::lineage::{self, Direction, Lineage, Step};
 use xt_core::verb::settle::{ActionState, Machine as _};
 use xt_core::verb::why::story;
 use xt_record::{Asked, Record, RecordError};
@@ -114,6 +116,18 @@ enum Question {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
+    /// Print what an object of the store came from, one JSON object a link: a tree on a terminal
+    Lineage {
+        /// A document or a file
+        #[arg(value_name = "DIGEST")]
+        digest: Digest,
+        /// Print what came from it instead
+        #[arg(long)]
+        down: bool,
+        /// Print a graph in the language of Graphviz
+        #[arg(long)]
+        dot: bool,
+    },
     /// Make every table again from the events, in a second database, and put right what differs
     Rebuild {
         /// Only compare; exit status 1 when something differs
@@ -151,7 +165,8 @@ impl Tool for Log {
                  and `observed` what can be seen now: an attempt whose supervisor is gone without having recorded an end \
                  is lost, one whose supervisor cannot be seen from here is uncertain. status is a table when standard \
                  output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
-                 stops reading goes on later with --after and the number of lines read. reconcile exits with 3 when \
+                 stops reading goes on later with --after and the number of lines read. In a link, `to` came from `from`, \
+                 which was its `role`; `depth` counts links, and `again` says that it was shown before. reconcile exits with 3 when \
                  something is left to a person; the reason is in the document.",
         files: &[
             ("record.db", "the record, in the folder of the store"),
@@ -171,6 +186,8 @@ impl Tool for Log {
             ("xt-log reconcile", "settle what a crash left open"),
             ("xt-log resources", "see what this host has to give, and who has what"),
             ("xt-log resources --declare inventory.json", "give no more than that to all runs together"),
+            ("xt-log lineage sha256:9f86…", "see what a model came from: run, plan, candidate, dataset, files"),
+            ("xt-log lineage --down sha256:9f86… --dot | dot -Tsvg", "draw everything that a file went into"),
             ("xt-log rebuild --check", "prove that the record follows from its events"),
         ],
         exits: &[
@@ -215,6 +232,9 @@ fn main() -> ExitCode {
             Question::Resources { declare, undeclare, clear, reason } => {
                 let clear = clear.as_deref().zip(reason.as_deref());
                 resources(common, declare.as_ref().map(|name| Source::from(name.as_os_str())), *undeclare, clear)
+            }
+            Question::Lineage { digest, down, dot } => {
+                lineage(common, *digest, if *down { Direction::Down } else { Direction::Up }, *dot)
             }
             Question::Rebuild { check } => rebuild(common, *check),
         }
@@ -464,6 +484,49 @@ fn resources(
         runtime.clear_lease(&name(lease)?, reason)?;
     }
     print(&[runtime.resources()?])
+}
+
+fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let mut known = Lineage::default();
+    store.documents(&mut |id, document| known.add(id, document))?;
+    if !known.knows(start) && !store.contains(start)? {
+        return Err(CliError::Unknown(start).into());
+    }
+    let steps = known.walk(start, direction);
+    let mut output = Output::new(None)?;
+    if dot {
+        output.bytes(lineage::dot(&known, start, &steps).as_bytes())?;
+    } else if stdout().is_terminal() {
+        output.line(&format!("{start} {}", known.kind(start)))?;
+        for step in &steps {
+            output.line(&branch(&known, step, direction))?;
+        }
+    } else {
+        for Step { depth, link, again } in &steps {
+            let kind = known.kind(direction.end(link)).into();
+            let ends = [("from", link.from.write()), ("to", link.to.write()), ("kind", kind)];
+            let [from, to, kind] = ends;
+            let role = link.role.as_str().into();
+            output.document(&object([
+                ("depth", (*depth).into()),
+                from,
+                to,
+                ("role", role),
+                kind,
+                ("again", (*again).into()),
+            ]))?;
+        }
+    }
+    Ok(Exit::Yes)
+}
+
+/// A line of the tree.
+fn branch(known: &Lineage, step: &Step, direction: Direction) -> String {
+    let end = direction.end(&step.link);
+    let indent = "  ".repeat(usize::try_from(step.depth).unwrap_or(0));
+    let again = if step.again { " (shown above)" } else { "" };
+    format!("{indent}{}: {end} {}{again}", step.link.role, known.kind(end))
 }
 
 fn rebuild(common: &Common, check: bool) -> Result<Exit, Error> {

@@ -19,6 +19,7 @@ pub mod evaluate;
 pub mod explain;
 pub mod incident;
 pub mod lease;
+pub mod lineage;
 pub mod measure;
 pub mod promote;
 pub mod quiesce;

@@ -1,0 +1,66 @@
+//! `xt-log lineage`: what came from what, read off the documents of a store.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use frozen::stored;
+use xt_core::canonical::Value;
+use xt_core::digest::Digest;
+use xt_core::field::Manifest as _;
+use xt_harness::Folder;
+
+#[path = "../lib/core/tests/common/evidence.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod evidence;
+#[path = "support/frozen.rs"]
+mod frozen;
+
+/// The ends of all links, each with its role.
+fn links(folder: &Folder, arguments: &[&str], end: &str) -> BTreeSet<(String, String)> {
+    let outcome = folder.xt("log").arg("lineage").args(arguments).run().expect(0);
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap().to_string();
+    outcome.documents().iter().map(|link| (text(link, "role"), text(link, end))).collect()
+}
+
+#[test]
+fn a_model_leads_back_to_its_data_and_the_data_forward_to_the_bundle() {
+    let folder = Folder::new();
+    let run = stored(&folder, |_| ());
+    let bundle = folder.xt("freeze").input(run.encode().canonical()).run().expect(0).text("/id");
+    let plan = evidence::plan();
+    let weights = run.artifacts.iter().find(|file| file.path.as_str() == "model/model.safetensors").unwrap().digest;
+    let data = Digest::of(evidence::DATA[0].1);
+    let expected = [
+        ("model/model.safetensors", run.id()),
+        ("plan", run.plan),
+        ("candidate", plan.candidate.id()),
+        ("dataset", plan.dataset_id().unwrap()),
+        ("a.txt", data),
+    ];
+    let up = links(&folder, &[&weights.to_string()], "from");
+    for (role, digest) in expected {
+        assert!(up.contains(&(role.to_string(), digest.to_string())), "{role}: {up:?}");
+    }
+    let down = links(&folder, &["--down", &data.to_string()], "to");
+    for (role, id) in [("run", bundle), ("model/model.safetensors", weights.to_string())] {
+        assert!(down.contains(&(role.to_string(), id.clone())), "{role} {id}: {down:?}");
+    }
+    // The control: nothing that came from the model is among what the model came from.
+    assert!(!up.iter().any(|(role, _)| role == "run"), "{up:?}");
+    let dot = folder.xt("log").args(["lineage", "--dot", &weights.to_string()]).run().expect(0).stdout;
+    assert!(dot.starts_with("digraph") && dot.contains(&format!("\"{}\" -> \"{}\"", run.id().hex(), weights.hex())));
+}
+
+#[test]
+fn other_bytes_that_look_like_documents_are_passed_over_and_what_is_unknown_is_said() {
+    let folder = Folder::new();
+    stored(&folder, |_| ());
+    folder.write("odd", "{\"schema\":\"xt.run/1\",\"plan\":7}");
+    folder.write("torn", "{\"schema\":");
+    folder.xt("store").args(["put", "odd", "torn"]).run().expect(0);
+    let unknown = Digest::of(b"nowhere").to_string();
+    let outcome = folder.xt("log").args(["lineage", &unknown]).run().expect(11);
+    assert!(outcome.stderr.contains(&unknown), "{}", outcome.stderr);
+    let odd = Digest::of(b"{\"schema\":\"xt.run/1\",\"plan\":7}").to_string();
+    assert_eq!(links(&folder, &[&odd], "from"), BTreeSet::new());
+}
