@@ -17,13 +17,13 @@ use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::command::{Command, Hypothesis};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
-use xt_core::manifest::evaluation::{Overlap, Part, Spec, Subject};
+use xt_core::manifest::evaluation::{Overlap, Parameters, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::bind::WEIGHTS;
+use xt_core::verb::bind::{AVERAGED, WEIGHTS};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
@@ -404,8 +404,12 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
     };
     evaluate::check(spec, candidate, &dataset, &intent, &mut faults);
     faults.or(())?;
-    let weights = bundle.members.iter().find(|member| member.file.path.as_str() == WEIGHTS).map(|member| &member.file);
-    let missing = || Faults::one("", "model.missing", format!("the bundle {} has no {WEIGHTS}", bundle.id()));
+    let path = match spec.parameters {
+        Parameters::Trained => WEIGHTS,
+        Parameters::Averaged => AVERAGED,
+    };
+    let weights = bundle.members.iter().find(|member| member.file.path.as_str() == path).map(|member| &member.file);
+    let missing = || Faults::one("", "model.missing", format!("the bundle {} has no {path}", bundle.id()));
     let weights = weights.ok_or_else(missing)?;
     let (parts, tokenizer_bytes) = parts(spec, candidate, &dataset, store)?;
     let found = Found {

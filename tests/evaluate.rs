@@ -21,9 +21,9 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
         "dropout":0.0,"layer_norm_epsilon":1e-5,"initializer_range":0.02},
     "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
     "data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":null},
-    "objective":{"kind":"next-token-cross-entropy"},
+    "objective":{"kind":"next-token-cross-entropy","label_smoothing":0.0,"z_loss":0.0},
     "optimizer":{"kind":"sgd","learning_rate":0.01,"momentum":0.0,"nesterov":false,"weight_decay":0.0,"decay":"all"},
-    "schedule":{"kind":"constant","warmup_steps":0},"clipping":{"kind":"none"},
+    "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":{"kind":"none"},
     "batching":{"samples":2,"remainder":"drop","accumulation":1,"accumulation_remainder":"drop"},
     "length":{"kind":"steps","steps":3},"stops":{"non_finite":"hold"},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
@@ -31,7 +31,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
 
 const SPEC: &str = r#"{"schema":"xt.evaluation-spec/1","name":"held-out",
     "evaluator":{"kind":"next-token","batch":2,"resamples":200,"confidence":0.95},
-    "data":{"dataset":"DATASET","split":"train"},"slices":"member",
+    "parameters":"trained","data":{"dataset":"DATASET","split":"train"},"slices":"member",
     "leakage":{"minimum_bytes":16,"shared":"refuse"},"seed":11}"#;
 
 /// A folder with a candidate, a spec for `held_out`, and the tools, which find the stand-in.

@@ -82,8 +82,15 @@ impl Forgery {
         let (tally, wrong) = chain.finish();
         assert_eq!(wrong, Faults::new());
         let Self { plan, custody, run, files, data, .. } = &self;
-        let evidence =
-            Evidence { run, plan, custody: Some(custody), trace: Some(&tally), weights: None, ancestors: &[] };
+        let evidence = Evidence {
+            run,
+            plan,
+            custody: Some(custody),
+            trace: Some(&tally),
+            weights: None,
+            averaged: None,
+            ancestors: &[],
+        };
         let bundle = derive(&evidence, Size::Sealed, &mut faults).unwrap();
         let documents = BTreeMap::from([
             ("candidate", plan.candidate.write()),

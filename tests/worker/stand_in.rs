@@ -399,6 +399,7 @@ fn line(seed: u64, step: u64, shape: &Shape) -> Result<Step, Error> {
             Weights::of(&weights::file(&BTreeMap::new())).map_err(Error::other)?,
             step,
         ),
+        averaged: None,
         generator: generator.digest(),
         cursor: walk.cursor(step).digest(),
         skipped: false,

@@ -32,6 +32,8 @@ pub struct Papers {
     pub steps: Vec<Step>,
     /// The digest of its trained parameters, if it has some.
     pub weights: Option<Result<Digest, String>>,
+    /// The digest of its averaged parameters, if it has some.
+    pub averaged: Option<Result<Digest, String>>,
     /// The runs that it went on from, the nearest first.
     pub ancestors: Vec<Ancestor>,
     /// What is wrong with its trace.
@@ -47,6 +49,7 @@ impl Papers {
             custody: self.custody.as_ref(),
             trace: self.trace.as_ref(),
             weights: self.weights.as_ref(),
+            averaged: self.averaged.as_ref(),
             ancestors: &self.ancestors,
         }
     }
@@ -65,9 +68,12 @@ pub fn papers(store: &Store, run: &Run, keep_steps: bool) -> Result<Papers, Bund
         let (tally, found, kept) = lines.finish();
         (trace, steps, faults) = (Some(tally), kept, found);
     }
-    let file = run.artifacts.iter().find(|file| file.path.as_str() == bind::WEIGHTS);
-    let weights = file.map(|file| weights(store, file.digest)).transpose()?;
-    Ok(Papers { plan, custody, trace, steps, weights, ancestors, faults })
+    let read = |path: &str| {
+        let file = run.artifacts.iter().find(|file| file.path.as_str() == path);
+        file.map(|file| weights(store, file.digest)).transpose()
+    };
+    let (weights, averaged) = (read(bind::WEIGHTS)?, read(bind::AVERAGED)?);
+    Ok(Papers { plan, custody, trace, steps, weights, averaged, ancestors, faults })
 }
 
 /// A run is not handed over more often than this; a longer row is one that comes back to itself.

@@ -5,8 +5,8 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::{Field, object};
 use crate::manifest::candidate::{
-    Base, Batching, Candidate, Clipping, Data, Execution, Length, Model, Objective, Optimizer, Schedule, Stops,
-    Tokenizer,
+    Averaging, Base, Batching, Candidate, Clipping, Data, Execution, Group, Length, Model, Objective, Optimizer,
+    Schedule, Stops, Tokenizer, Treatment,
 };
 use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
@@ -25,8 +25,10 @@ pub fn candidate(candidate: &Candidate) -> Digest {
         data,
         objective,
         optimizer,
+        groups,
         schedule,
         clipping,
+        averaging,
         batching,
         length,
         stops,
@@ -48,12 +50,18 @@ pub fn candidate(candidate: &Candidate) -> Digest {
         (
             "objective",
             match objective {
-                Objective::NextToken {} => "next-token-cross-entropy".into(),
+                Objective::NextToken { label_smoothing, z_loss } => object([
+                    ("kind", "next-token-cross-entropy".into()),
+                    ("label_smoothing", label_smoothing.write()),
+                    ("z_loss", z_loss.write()),
+                ]),
             },
         ),
         ("optimizer", optimizer_1(optimizer)),
+        ("groups", Value::List(groups.iter().map(group_1).collect())),
         ("schedule", schedule_1(schedule)),
         ("clipping", clipping_1(clipping)),
+        ("averaging", averaging_1(averaging)),
         ("batching", batching_1(batching)),
         ("length", length_1(length)),
         ("stops", stops_1(stops)),
@@ -199,6 +207,28 @@ fn clipping_1(clipping: &Clipping) -> Value {
     }
 }
 
+fn group_1(group: &Group) -> Value {
+    let Group { pattern, treatment } = group;
+    let treatment = match treatment {
+        Treatment::Frozen {} => object([("kind", "frozen".into())]),
+        Treatment::Trained { learning_rate_factor, weight_decay } => object([
+            ("kind", "trained".into()),
+            ("learning_rate_factor", learning_rate_factor.write()),
+            ("weight_decay", weight_decay.write()),
+        ]),
+    };
+    object([("pattern", pattern.write()), ("treatment", treatment)])
+}
+
+fn averaging_1(averaging: &Averaging) -> Value {
+    match averaging {
+        Averaging::None {} => object([("kind", "none".into())]),
+        Averaging::Exponential { decay, first_step } => {
+            object([("kind", "exponential".into()), ("decay", decay.write()), ("first_step", first_step.write())])
+        }
+    }
+}
+
 fn batching_1(batching: &Batching) -> Value {
     let Batching { samples, remainder, accumulation, accumulation_remainder } = batching;
     object([
@@ -235,7 +265,7 @@ fn execution_1(execution: &Execution) -> Value {
 /// Fingerprint of how something is measured, version 1: every value of the spec but the name, and the version of the
 /// evaluator. Results with the same one can be held against each other.
 pub fn evaluation(spec: &Spec) -> Digest {
-    let Spec { name: _, evaluator, data: HeldOut { dataset, split }, slices, leakage, seed } = spec;
+    let Spec { name: _, evaluator, parameters, data: HeldOut { dataset, split }, slices, leakage, seed } = spec;
     let Leakage { minimum_bytes, shared } = leakage;
     let evaluator_1 = match evaluator {
         Evaluator::NextToken { batch, resamples, confidence } => object([
@@ -249,6 +279,7 @@ pub fn evaluation(spec: &Spec) -> Digest {
         ("projection", "xt.evaluation-fingerprint/1".into()),
         ("evaluator", evaluator_1),
         ("version", evaluator.version().version.write()),
+        ("parameters", parameters.write()),
         ("dataset", dataset.write()),
         ("split", split.write()),
         ("slices", slices.write()),

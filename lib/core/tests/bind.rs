@@ -25,19 +25,35 @@ struct Case {
     custody: Custody,
     tally: Tally,
     weights: Result<Digest, String>,
+    averaged: Option<Result<Digest, String>>,
 }
 
 fn case() -> Case {
     let plan = evidence::plan();
     let tally = evidence::tally(&plan, &evidence::lines(&plan));
     let custody = evidence::custody(&plan);
-    Case { run: evidence::run(&plan, &custody, &tally), plan, custody, tally, weights: evidence::parameters() }
+    Case {
+        run: evidence::run(&plan, &custody, &tally),
+        plan,
+        custody,
+        tally,
+        weights: evidence::parameters(),
+        averaged: None,
+    }
 }
 
 fn bound(case: &Case, size: Size) -> Result<Bundle, Faults> {
-    let Case { run, plan, custody, tally, weights } = case;
+    let Case { run, plan, custody, tally, weights, averaged } = case;
     bind(
-        &Evidence { run, plan, custody: Some(custody), trace: Some(tally), weights: Some(weights), ancestors: &[] },
+        &Evidence {
+            run,
+            plan,
+            custody: Some(custody),
+            trace: Some(tally),
+            weights: Some(weights),
+            averaged: averaged.as_ref(),
+            ancestors: &[],
+        },
         size,
     )
 }
@@ -120,8 +136,15 @@ fn no_ending_but_success_is_bound_and_every_reason_is_given() {
 #[test]
 fn a_run_that_never_started_has_nothing_to_bind() {
     let case = case();
-    let evidence =
-        Evidence { run: &case.run, plan: &case.plan, custody: None, trace: None, weights: None, ancestors: &[] };
+    let evidence = Evidence {
+        run: &case.run,
+        plan: &case.plan,
+        custody: None,
+        trace: None,
+        weights: None,
+        averaged: None,
+        ancestors: &[],
+    };
     let faults = bind(&evidence, Size::Thin).unwrap_err();
     let codes: Vec<&str> = faults.0.iter().map(|fault| fault.code).collect();
     assert_eq!(codes, ["bundle.custody", "bundle.trace"]);
@@ -201,7 +224,14 @@ fn what_a_profile_leaves_open_by_its_nature_is_no_fault_when_the_plan_asks_for_t
             custody.overall = State::Partial;
             change(&mut custody);
             let weights = evidence::parameters();
-            *case = Case { run: evidence::run(&plan, &custody, &tally), plan: plan.clone(), custody, tally, weights };
+            *case = Case {
+                run: evidence::run(&plan, &custody, &tally),
+                plan: plan.clone(),
+                custody,
+                tally,
+                weights,
+                averaged: None,
+            };
         })
     };
     assert_eq!(found(|_| ()), []);
@@ -256,6 +286,18 @@ fn parameters_that_the_trace_did_not_end_with_are_not_bound() {
     let expected = [at("model/model.safetensors", "bundle.weights")];
     assert_eq!(weights(Ok(Digest::of(b"another"))), expected);
     assert_eq!(weights(Err("it ends inside its header".into())), expected);
+}
+
+/// The candidate keeps no average, so neither the trace nor the outputs may hold one.
+#[test]
+fn an_average_that_the_candidate_does_not_keep_is_not_bound() {
+    let digest = Digest::of(b"average");
+    assert_eq!(
+        faults(|case| case.averaged = Some(Ok(digest))),
+        [at("model/averaged/model.safetensors", "bundle.averaged")]
+    );
+    let traced = faults(|case| case.tally.last.as_mut().unwrap().averaged = Some(digest));
+    assert_eq!(traced, [at("trace/steps.jsonl#/4", "bundle.averaged")]);
 }
 
 #[test]

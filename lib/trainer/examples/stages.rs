@@ -102,7 +102,7 @@ impl Bench {
         let shape = [case.samples.cast_signed(), case.context.cast_signed()];
         Ok(Self {
             model: Gpt::new(sizes, &parameters)?,
-            optimizer: Optim::new(&settings, &parameters.layout)?,
+            optimizer: Optim::new(&settings, &[], &parameters.layout)?,
             sizes,
             gradients,
             seen: Tensor::f_from_slice(&tokens[..tokens.len() - 1])?.f_view(shape)?,
@@ -151,7 +151,7 @@ impl Bench {
             self.counting += start.elapsed();
         }
         digests.push(layout::digest(layout, &[("", &self.parameters.values)]));
-        digests.push(self.optimizer.digest());
+        digests.push(self.optimizer.digest(None));
         std::hint::black_box(digests);
         Ok(())
     }

@@ -18,7 +18,9 @@ use crate::layout::{Layout, Span};
 use crate::parameters::Parameters;
 
 /// The folder of a model, relative to the output folder.
-const FOLDER: &str = "model";
+pub const FOLDER: &str = "model";
+/// The folder of the model with averaged parameters.
+pub const AVERAGED: &str = "model/averaged";
 
 /// A tensor where it lies in the flat row.
 struct Saved<'a> {
@@ -44,18 +46,20 @@ impl View for Saved<'_> {
     }
 }
 
-/// Writes the model into `outputs` and returns the paths written. The file appears whole, by a rename.
+/// Writes the model with these values into `folder` of `outputs` and returns the paths written. The file appears whole, by a
+/// rename.
 pub fn save(
     outputs: &Path,
+    folder: &str,
     model: &Model,
-    parameters: &Parameters,
+    values: (&Layout, &Flat),
     tokenizer: Option<&[u8]>,
 ) -> Result<Vec<String>, TrainError> {
-    let path = |name: &str| format!("{FOLDER}/{name}");
+    let path = |name: &str| format!("{folder}/{name}");
     let failed = |path: &str, source| TrainError::Output { path: path.into(), source };
-    fs::create_dir_all(outputs.join(FOLDER)).map_err(|source| failed(FOLDER, source))?;
+    fs::create_dir_all(outputs.join(folder)).map_err(|source| failed(folder, source))?;
     let weights = path("model.safetensors");
-    write(&[("", &parameters.layout, parameters.values.values())], outputs, &weights)?;
+    write(&[("", values.0, values.1.values())], outputs, &weights)?;
     let mut written = vec![weights];
     let config = configuration(model).canonical() + "\n";
     let others = [("config.json", Some(config.as_bytes())), ("tokenizer.json", tokenizer)];
@@ -159,7 +163,7 @@ mod tests {
 
     fn saved(parameters: &Parameters) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
-        let written = save(folder.path(), &model(), parameters, Some(b"{}")).unwrap();
+        let written = save(folder.path(), FOLDER, &model(), parameters.memory(), Some(b"{}")).unwrap();
         assert_eq!(written, ["model/config.json", "model/model.safetensors", "model/tokenizer.json"]);
         fs::read(folder.path().join("model/model.safetensors")).unwrap()
     }

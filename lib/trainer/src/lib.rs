@@ -2,6 +2,7 @@
 // Exact equality of floats is what this crate is about.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp, clippy::cast_precision_loss))]
 
+pub mod average;
 pub mod checkpoint;
 pub mod control;
 pub mod data;
@@ -12,6 +13,7 @@ pub mod inputs;
 pub mod layout;
 pub mod model;
 pub mod normal;
+pub mod objective;
 pub mod optim;
 pub mod parameters;
 pub mod perform;

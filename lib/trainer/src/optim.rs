@@ -11,9 +11,11 @@ mod sgd;
 
 use std::ops::Range;
 
-use xt_core::digest::{Digest, Hasher};
-use xt_core::manifest::candidate::{Decay, Optimizer};
+use xt_core::digest::Digest;
+use xt_core::manifest::candidate::{Decay, Group, Optimizer};
 use xt_core::number::Finite;
+use xt_core::verb::groups::{Handling, handling};
+use xt_core::verb::snapshot::optimizer_digest;
 use xt_torch::memory::Flat;
 
 use crate::fault::TrainError;
@@ -25,7 +27,7 @@ use crate::probe::Counts;
 #[derive(Debug)]
 pub struct Optim {
     settings: Optimizer,
-    /// What is done alike with neighbouring parameters.
+    /// Neighbouring parameters that are updated alike; frozen ones are in none.
     stretches: Vec<Stretch>,
     /// Rows of state, sorted by the prefix of their names.
     rows: Vec<Row>,
@@ -66,22 +68,16 @@ struct Scale {
     updates: u64,
 }
 
-/// How one parameter is treated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Treatment {
-    /// How strongly it decays.
-    decay: f64,
-}
-
-/// Values of a row that are treated alike.
+/// Values of a row that are updated alike.
 #[derive(Clone, Debug, PartialEq)]
 struct Stretch {
     place: Range<usize>,
-    treatment: Treatment,
+    handling: Handling,
 }
 
 impl Row {
-    fn zeros(prefix: &'static str, layout: Layout) -> Result<Self, TrainError> {
+    /// A row of zeros.
+    pub(crate) fn zeros(prefix: &'static str, layout: Layout) -> Result<Self, TrainError> {
         Ok(Self { prefix, values: Flat::zeros(layout.length())?, layout })
     }
 
@@ -93,7 +89,7 @@ impl Row {
 
 impl Optim {
     /// The optimiser before its first update.
-    pub fn new(settings: &Optimizer, layout: &Layout) -> Result<Self, TrainError> {
+    pub fn new(settings: &Optimizer, groups: &[Group], layout: &Layout) -> Result<Self, TrainError> {
         let same = |names: &[&'static str]| names.iter().map(|name| (*name, layout.clone())).collect::<Vec<_>>();
         let rows = match settings {
             Optimizer::AdamW { .. } | Optimizer::Adam { .. } => same(&["first_moment/", "second_moment/"]),
@@ -103,11 +99,11 @@ impl Optim {
             Optimizer::Adafactor { .. } => factored(layout),
         };
         let rows: Result<_, TrainError> = rows.into_iter().map(|(name, layout)| Row::zeros(name, layout)).collect();
-        let treatment = |span: &Span| {
-            let decays = settings.decay() == Decay::All || span.declared.shape.len() >= 2;
-            Treatment { decay: if decays { settings.weight_decay().get() } else { 0.0 } }
+        let handling = |span: &Span| {
+            let Declared { name, shape, .. } = &span.declared;
+            handling(settings, groups, name, shape.len())
         };
-        let stretches = stretches(layout, treatment);
+        let stretches = stretches(layout, handling);
         Ok(Self { settings: settings.clone(), stretches, rows: rows?, updates: 0 })
     }
 
@@ -133,26 +129,27 @@ impl Optim {
     /// Changes `values` in place.
     pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>) {
         self.updates += 1;
-        let scale = Scale { rate: update.rate, factor: update.factor, updates: self.updates };
-        for Stretch { place, treatment } in self.stretches.clone() {
+        for Stretch { place, handling } in self.stretches.clone() {
+            let rate = update.rate * handling.rate_factor;
+            let scale = Scale { rate, factor: update.factor, updates: self.updates };
             let (values, gradients) = (&mut values[place.clone()], &update.gradients[place.clone()]);
             match &self.settings {
                 Optimizer::AdamW { beta1, beta2, epsilon, .. } | Optimizer::Adam { beta1, beta2, epsilon, .. } => {
                     let [beta1, beta2, epsilon] = [beta1, beta2, epsilon].map(|number| number.get());
-                    let settings = adam::Settings { beta1, beta2, epsilon, decay: treatment.decay };
+                    let settings = adam::Settings { beta1, beta2, epsilon, decay: handling.decay };
                     let coupled = matches!(self.settings, Optimizer::Adam { .. });
                     let kernel = if coupled { adam::coupled } else { adam::decoupled };
                     let [first, second] = self.rows.as_mut_slice() else { continue };
                     kernel(values, gradients, [first.at(&place), second.at(&place)], &settings, scale);
                 }
                 Optimizer::Lion { beta1, beta2, .. } => {
-                    let settings = lion::Settings { beta1: beta1.get(), beta2: beta2.get(), decay: treatment.decay };
+                    let settings = lion::Settings { beta1: beta1.get(), beta2: beta2.get(), decay: handling.decay };
                     let [momentum] = self.rows.as_mut_slice() else { continue };
                     lion::update(values, gradients, momentum.at(&place), &settings, scale);
                 }
                 Optimizer::Sgd { momentum, nesterov, .. } => {
                     let (momentum, nesterov) = (momentum.get(), *nesterov);
-                    let settings = sgd::Settings { momentum, nesterov, decay: treatment.decay };
+                    let settings = sgd::Settings { momentum, nesterov, decay: handling.decay };
                     match self.rows.first_mut() {
                         Some(buffer) => sgd::momentum(values, gradients, buffer.at(&place), &settings, scale),
                         None => sgd::plain(values, gradients, &settings, scale),
@@ -162,7 +159,7 @@ impl Optim {
                     let numbers =
                         [decay_power, epsilon, minimum_scale, update_limit].map(|number: &Finite| number.get());
                     let [decay_power, epsilon, minimum_scale, update_limit] = numbers;
-                    let decay = treatment.decay;
+                    let decay = handling.decay;
                     let settings = adafactor::Settings { decay_power, epsilon, minimum_scale, update_limit, decay };
                     let spans = layout.spans().iter().filter(|span| place.contains(&span.offset));
                     for span in spans {
@@ -175,13 +172,11 @@ impl Optim {
         }
     }
 
-    /// Digest of the whole state: SHA-256 of the digest of all rows by name and of the number of updates, 8 little-endian
-    /// bytes.
-    pub fn digest(&self) -> Digest {
-        let mut hasher = Hasher::new();
-        hasher.update(layout::digest_of(self.rows.iter().map(Row::part)).bytes());
-        hasher.update(&self.updates.to_le_bytes());
-        hasher.finish()
+    /// Digest of the whole state and of a row beside it whose prefix sorts before all others: SHA-256 of the digest of all
+    /// rows by name and of the number of updates, 8 little-endian bytes.
+    pub fn digest(&self, beside: Option<&Row>) -> Digest {
+        let rows = beside.into_iter().chain(&self.rows);
+        optimizer_digest(layout::digest_of(rows.map(Row::part)), self.updates)
     }
 
     /// Counts the values of the state.
@@ -207,16 +202,22 @@ impl Row {
 }
 
 /// Cuts a row into stretches of parameters that are treated alike, in the order of memory.
-fn stretches(layout: &Layout, treatment: impl Fn(&Span) -> Treatment) -> Vec<Stretch> {
+fn stretches(layout: &Layout, handling: impl Fn(&Span) -> Option<Handling>) -> Vec<Stretch> {
     let mut spans: Vec<&Span> = layout.spans().iter().filter(|span| span.count > 0).collect();
     spans.sort_by_key(|span| span.offset);
-    let mut stretches: Vec<Stretch> = Vec::new();
+    // Whether the parameter before is in no stretch.
+    let (mut stretches, mut frozen): (Vec<Stretch>, _) = (Vec::new(), false);
     for span in spans {
-        let (end, treatment) = (span.offset + span.count, treatment(span));
+        let Some(handling) = handling(span) else {
+            frozen = true;
+            continue;
+        };
+        let end = span.offset + span.count;
         match stretches.last_mut() {
-            Some(last) if last.treatment == treatment => last.place.end = end,
-            _ => stretches.push(Stretch { place: span.offset..end, treatment }),
+            Some(last) if last.handling == handling && !frozen => last.place.end = end,
+            _ => stretches.push(Stretch { place: span.offset..end, handling }),
         }
+        frozen = false;
     }
     stretches
 }

@@ -67,10 +67,16 @@ impl Parameters {
         Ok(self.tensors[index].shallow_clone())
     }
 
-    /// A row into which backward passes add the gradients from now on.
+    /// A row into which backward passes add the gradients of all parameters from now on.
     pub fn with_gradients(&mut self) -> Result<Flat, TrainError> {
+        self.with_gradients_of(|_| true)
+    }
+
+    /// The same for those parameters that are `trained`. Of the others no gradient is computed, and the row stays zero.
+    pub fn with_gradients_of(&mut self, trained: impl Fn(&Declared) -> bool) -> Result<Flat, TrainError> {
         let gradients = Flat::zeros(self.layout.length())?;
-        for (tensor, span) in self.tensors.iter_mut().zip(self.layout.spans()) {
+        let spans = self.tensors.iter_mut().zip(self.layout.spans()).filter(|(_, span)| trained(&span.declared));
+        for (tensor, span) in spans {
             *tensor = tensor.f_set_requires_grad(true)?;
             set_gradient(tensor, &mut gradients.view(span.offset, &span.declared.shape)?)?;
         }

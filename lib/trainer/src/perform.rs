@@ -11,6 +11,7 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::verb::compile::check_plan;
 
+use crate::average::Average;
 use crate::control::Control;
 use crate::data::text::TextData;
 use crate::evaluate::evaluate;
@@ -132,12 +133,13 @@ fn train<W: Write>(
         return Ok(Ending::Drained);
     }
     if whole {
-        outputs.extend(checkpoint::save(
-            folders.outputs,
-            &candidate.model,
-            &trainer.state.parameters,
-            tokenizer.as_deref(),
-        )?);
+        let parameters = [(checkpoint::FOLDER, trainer.state.parameters.memory())];
+        let average = trainer.state.average.as_ref().map(Average::memory);
+        let averaged = average.map(|row| (checkpoint::AVERAGED, (&row.layout, &row.values)));
+        for (folder, values) in parameters.into_iter().chain(averaged) {
+            let saved = checkpoint::save(folders.outputs, folder, &candidate.model, values, tokenizer.as_deref())?;
+            outputs.extend(saved);
+        }
     }
     outputs.sort();
     telemetry.say(&Message::Completed { steps: last, outputs })?;

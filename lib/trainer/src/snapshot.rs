@@ -82,7 +82,7 @@ impl Frame {
         let Memory { layout, values, rows, updates, steps, seed: _ } = memory;
         self.parameters.copy("", layout, values.values());
         self.rows.resize_with(rows.len(), Default::default);
-        for (row, from) in self.rows.iter_mut().zip(*rows) {
+        for (row, from) in self.rows.iter_mut().zip(rows) {
             row.copy(from.prefix, &from.layout, from.values.values());
         }
         (self.updates, self.steps) = (*updates, *steps);
@@ -286,7 +286,7 @@ pub(crate) fn restore(state: &mut State, snapshot: &Snapshot, plan: &Plan, input
     let mut faults = Faults::new();
     check_plan(snapshot, plan, &mut faults);
     let files = [inputs::read(inputs, snapshot.parameters.file)?, inputs::read(inputs, snapshot.optimizer.file)?];
-    let memory = state.memory_mut();
+    let mut memory = state.memory_mut();
     let mut rows: Vec<_> = memory.rows.iter_mut().map(|row| (row.prefix, &row.layout, &mut row.values)).collect();
     let read = [
         ("parameters", checkpoint::read(&mut [("", memory.layout, memory.values)], &files[0])),

@@ -10,6 +10,7 @@ use xt_core::order::Walk;
 use xt_core::random::GENERATOR;
 use xt_torch::memory::Flat;
 
+use crate::average::Average;
 use crate::fault::TrainError;
 use crate::layout::{self, Layout};
 use crate::model::gpt::Sizes;
@@ -23,6 +24,8 @@ pub struct State {
     pub parameters: Parameters,
     /// The optimiser with its moments and its count of updates.
     pub optimizer: Optim,
+    /// An average of the parameters, if one is kept.
+    pub average: Option<Average>,
     /// Steps taken, skipped ones included: the logical time, the place in the schedule, and the place in the data.
     pub steps: u64,
     /// Seed of every draw.
@@ -36,8 +39,8 @@ pub struct Memory<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a Flat,
-    /// Rows of the optimiser.
-    pub rows: &'a [Row],
+    /// The average, if there is one, and the rows of the optimiser, sorted by prefix.
+    pub rows: Vec<&'a Row>,
     /// Updates that the optimiser made.
     pub updates: u64,
     /// Steps taken.
@@ -53,8 +56,8 @@ pub struct MemoryMut<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a mut Flat,
-    /// Rows of the optimiser.
-    pub rows: &'a mut [Row],
+    /// The average, if there is one, and the rows of the optimiser, sorted by prefix.
+    pub rows: Vec<&'a mut Row>,
     /// Updates that the optimiser made.
     pub updates: &'a mut u64,
     /// Steps taken.
@@ -67,22 +70,25 @@ impl State {
         let declared = Sizes::of(&candidate.model)?.parameters();
         let mut parameters = Parameters::new(declared, candidate.optimizer.decay())?;
         parameters.initialise(seed);
-        let optimizer = Optim::new(&candidate.optimizer, &parameters.layout)?;
-        Ok(Self { parameters, optimizer, steps: 0, seed })
+        let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;
+        let average = Average::new(&candidate.averaging, &parameters)?;
+        Ok(Self { parameters, optimizer, average, steps: 0, seed })
     }
 
     /// Everything there is to remember of a run, to be written. Taken apart without `..`: a new field does not compile
     /// until someone decides where it is written (row R-19).
     pub fn memory(&self) -> Memory<'_> {
-        let Self { parameters, optimizer, steps, seed } = self;
+        let Self { parameters, optimizer, average, steps, seed } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory(), optimizer.memory());
+        let rows = average.iter().map(Average::memory).chain(rows).collect();
         Memory { layout, values, rows, updates, steps: *steps, seed: *seed }
     }
 
     /// The same, to be filled from a snapshot. The seed is the plan's, and a snapshot with another one is refused.
     pub fn memory_mut(&mut self) -> MemoryMut<'_> {
-        let Self { parameters, optimizer, steps, seed: _ } = self;
+        let Self { parameters, optimizer, average, steps, seed: _ } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory_mut(), optimizer.memory_mut());
+        let rows = average.iter_mut().map(Average::memory_mut).chain(rows).collect();
         MemoryMut { layout, values, rows, updates, steps }
     }
 
@@ -91,9 +97,9 @@ impl State {
         layout::digest(&self.parameters.layout, &[("", &self.parameters.values)])
     }
 
-    /// Digest of the optimiser's state by name.
+    /// Digest of the optimiser's state, and of the average where there is one, by name.
     pub fn optimizer_digest(&self) -> Digest {
-        self.optimizer.digest()
+        self.optimizer.digest(self.average.as_ref().map(Average::memory))
     }
 
     /// The random generator: it counts micro-batches and remembers nothing else.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tch::{Reduction, Tensor};
+use tch::Tensor;
 use xt_core::digest::Digest;
 use xt_core::manifest::candidate::{Candidate, Clipping, NonFinite};
 use xt_core::manifest::plan::Plan;
@@ -10,13 +10,16 @@ use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::{MicroBatch, Shape, Walk, samples_digest};
+use xt_core::verb::groups::handling;
 use xt_torch::memory::{Flat, floats};
 
+use crate::average::Average;
 use crate::data::text::TextData;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
-use crate::layout;
+use crate::layout::{self, Declared};
 use crate::model::gpt::{Gpt, Sizes};
+use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
 use crate::probe::Counts;
@@ -48,7 +51,11 @@ impl Trainer {
             return Err(TrainError::Work { what: "steps", expected: plan.work.steps, found: shape.steps });
         }
         let mut state = State::first(&candidate, plan.seed)?;
-        let gradients = state.parameters.with_gradients()?;
+        let trained = |parameter: &Declared| {
+            let Declared { name, shape, .. } = parameter;
+            handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some()
+        };
+        let gradients = state.parameters.with_gradients_of(trained)?;
         let sizes = Sizes::of(&candidate.model)?;
         let model = Gpt::new(sizes, &state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
@@ -104,14 +111,14 @@ impl Trainer {
         Ok(narrowed(mean))
     }
 
-    /// Mean cross-entropy of one micro-batch.
+    /// The objective of one micro-batch.
     fn loss(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<Tensor, TrainError> {
         let data = self.data.batch(&batch.samples)?;
         seen.input.look_at_tokens(&data.tokens);
         let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
         let look = &mut |name: &str, tensor: &Tensor| seen.forward.look(name, tensor);
         let logits = self.model.forward(&data.seen, dropout.as_ref(), look)?;
-        let loss = logits.f_cross_entropy_loss::<Tensor>(&data.due, None, Reduction::Mean, -100, 0.0)?;
+        let loss = objective::loss(&self.candidate.objective, &logits, &data.due)?;
         seen.loss.look("loss", &loss)?;
         Ok(loss)
     }
@@ -131,15 +138,20 @@ impl Trainer {
                 1.0
             }
         };
-        let State { parameters, optimizer, .. } = &mut self.state;
+        let State { parameters, optimizer, average, steps, .. } = &mut self.state;
         let update = Update { gradients: self.gradients.values(), rate, factor };
         optimizer.update(&parameters.layout, parameters.values.values_mut(), update);
+        if let Some(average) = average {
+            average.take_in(*steps, parameters.values.values());
+        }
     }
 
     fn look_at_update(&self, counts: &mut Counts) {
-        let State { parameters, optimizer, .. } = &self.state;
-        optim::look(&parameters.layout, "", &parameters.values, counts);
-        optimizer.look(counts);
+        let memory = self.state.memory();
+        optim::look(memory.layout, "", memory.values, counts);
+        for row in memory.rows {
+            optim::look(&row.layout, row.prefix, &row.values, counts);
+        }
     }
 
     fn line(&mut self, taken: &Taken) -> Result<Step, TrainError> {
@@ -160,6 +172,7 @@ impl Trainer {
             gradients: taken.gradients,
             parameters: self.state.parameters_digest(),
             optimizer: self.state.optimizer_digest(),
+            averaged: self.state.average.as_ref().map(Average::digest),
             generator: self.state.generator(&self.walk).digest(),
             cursor: self.state.cursor(&mut self.walk).digest(),
             skipped: taken.skipped,

@@ -4,12 +4,15 @@
 
 use serde_json::Value;
 use tch::{Kind, Reduction, Tensor};
-use xt_core::manifest::candidate::{Curve, Decay, Model, Optimizer, Schedule};
+use xt_core::manifest::candidate::{Averaging, Curve, Decay, Group, Model, Objective, Optimizer, Schedule, Treatment};
 use xt_core::number::Finite;
+use xt_core::verb::parameters::parameters as parameters_of;
 use xt_torch::memory::floats;
+use xt_trainer::average::Average;
 use xt_trainer::evaluate::losses;
 use xt_trainer::layout::{Declared, Layout, Start};
 use xt_trainer::model::gpt::{Gpt, Sizes, blind};
+use xt_trainer::objective;
 use xt_trainer::optim::{Optim, Update, clip_values, clipping_factor, norm};
 use xt_trainer::parameters::Parameters;
 use xt_trainer::probe::Counts;
@@ -61,7 +64,7 @@ fn row(a: &[f32], b: &[f32]) -> Vec<f32> {
 
 fn check_optimizer(name: &str, settings: &Optimizer) {
     let layout = layout();
-    let mut optimizer = Optim::new(settings, &layout).unwrap();
+    let mut optimizer = Optim::new(settings, &[], &layout).unwrap();
     let mut values = row(&ramp(12, 1, 1.0), &ramp(5, 2, 1.0));
     let answers = numbers(&format!("/optimisers/{name}"));
     for (step, answer) in answers.as_array().unwrap().iter().enumerate() {
@@ -104,6 +107,45 @@ fn sgd_with_and_without_momentum_takes_the_steps_of_pytorch() {
             name,
             &Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, decay: Decay::Matrices },
         );
+    }
+}
+
+/// A group with half the rate and a decay of its own, one that is frozen, and the average of all after each update.
+#[test]
+fn groups_and_averages_are_those_of_pytorch_and_frozen_values_stay() {
+    let group = |pattern: &str, treatment| Group { pattern: pattern.into(), treatment };
+    let half = Treatment::Trained { learning_rate_factor: finite(0.5), weight_decay: Some(finite(0.3)) };
+    let [learning_rate, beta1, beta2, epsilon, weight_decay] = [0.1, 0.9, 0.95, 1e-8, 0.1].map(finite);
+    let decay = Decay::Matrices;
+    let settings = Optimizer::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, decay };
+    let declared = |name: &str, shape: &[i64]| Declared { name: name.into(), shape: shape.into(), start: Start::Zeros };
+    for frozen in [false, true] {
+        let mut groups = vec![group("a", half.clone())];
+        groups.extend(frozen.then(|| group("?", Treatment::Frozen {})));
+        let mut parameters =
+            Parameters::new(vec![declared("a", &[3, 4]), declared("b", &[5])], Decay::Matrices).unwrap();
+        let start = row(&ramp(12, 1, 1.0), &ramp(5, 2, 1.0));
+        parameters.values.values_mut().copy_from_slice(&start);
+        let mut optimizer = Optim::new(&settings, &groups, &parameters.layout).unwrap();
+        let averaging = Averaging::Exponential { decay: finite(0.8), first_step: 1 };
+        let mut average = Average::new(&averaging, &parameters).unwrap().unwrap();
+        for step in 0..6 {
+            let gradients = row(&ramp(12, 10 + step, 0.5), &ramp(5, 20 + step, 0.5));
+            let update = Update { gradients: &gradients, rate: 0.1, factor: 1.0 };
+            optimizer.update(&parameters.layout, parameters.values.values_mut(), update);
+            average.take_in(step as u64 + 1, parameters.values.values());
+            for (part, found) in [("values", &parameters.values), ("averages", &average.memory().values)] {
+                let answer = numbers(&format!("/grouped/{part}/{step}"));
+                let (a, b) = (&parameters.layout.spans()[0], &parameters.layout.spans()[1]);
+                assert_close(a.of(found.values()), &list(&answer["a"]), 1e-6, &format!("{part} {step} a"));
+                if frozen {
+                    assert_eq!(b.of(found.values()), b.of(&start));
+                } else {
+                    assert_close(b.of(found.values()), &list(&answer["b"]), 1e-6, &format!("{part} {step} b"));
+                    assert_ne!(b.of(found.values()), b.of(&start));
+                }
+            }
+        }
     }
 }
 
@@ -160,8 +202,8 @@ fn clipping_gives_the_norm_and_the_gradients_of_pytorch() {
     assert_eq!(clipping_factor(f64::NAN, 1.0), 1.0);
 }
 
-fn sizes() -> Sizes {
-    Sizes::of(&Model::Gpt {
+fn model() -> Model {
+    Model::Gpt {
         layers: 2,
         heads: 2,
         width: 8,
@@ -171,8 +213,11 @@ fn sizes() -> Sizes {
         dropout: finite(0.0),
         layer_norm_epsilon: finite(1e-5),
         initializer_range: finite(0.02),
-    })
-    .unwrap()
+    }
+}
+
+fn sizes() -> Sizes {
+    Sizes::of(&model()).unwrap()
 }
 
 /// The weights of make.py.
@@ -220,6 +265,48 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
         let name = &span.declared.name;
         assert_close(span.of(gradients.values()), &list(&expected[name]), 1e-5, name);
     }
+}
+
+/// The list that patterns are held against before anything runs is that of the model.
+#[test]
+fn the_parameters_that_the_compiler_knows_are_those_of_the_model() {
+    let mut declared: Vec<(String, Vec<u64>)> = sizes()
+        .parameters()
+        .into_iter()
+        .map(|one| (one.name, one.shape.iter().map(|size| u64::try_from(*size).unwrap()).collect()))
+        .collect();
+    declared.sort();
+    let known: Vec<(String, Vec<u64>)> =
+        parameters_of(&model()).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
+    assert_eq!(known, declared);
+}
+
+#[test]
+fn smoothed_labels_and_the_z_loss_give_the_loss_and_gradients_of_pytorch() {
+    let loss_of = |label_smoothing, z_loss| {
+        let mut parameters = gpt_parameters();
+        let gradients = parameters.with_gradients().unwrap();
+        let model = Gpt::new(sizes(), &parameters).unwrap();
+        let row = |factor: i64, shift: i64| (0..7).map(move |i| (i * factor + shift) % 11);
+        let windows: Vec<Vec<i64>> = vec![row(5, 3).collect(), row(7, 1).collect()];
+        let seen: Vec<i64> = windows.iter().flat_map(|window| window[..6].to_vec()).collect();
+        let due: Vec<i64> = windows.iter().flat_map(|window| window[1..].to_vec()).collect();
+        let logits = model.forward(&Tensor::from_slice(&seen).view([2, 6]), None, &mut blind).unwrap();
+        let objective = Objective::NextToken { label_smoothing: finite(label_smoothing), z_loss: finite(z_loss) };
+        let loss = objective::loss(&objective, &logits, &Tensor::from_slice(&due)).unwrap();
+        loss.backward();
+        (loss.double_value(&[]), parameters.layout, gradients)
+    };
+    let (loss, layout, gradients) = loss_of(0.1, 0.01);
+    assert!((loss - numbers("/gpt/smoothed_loss").as_f64().unwrap()).abs() < 1e-6, "{loss}");
+    let expected = numbers("/gpt/smoothed_gradients");
+    for span in layout.spans() {
+        let name = &span.declared.name;
+        assert_close(span.of(gradients.values()), &list(&expected[name]), 1e-5, name);
+    }
+    let plain = numbers("/gpt/loss").as_f64().unwrap();
+    assert!((loss_of(0.0, 0.0).0 - plain).abs() < 1e-6);
+    assert!((loss_of(0.1, 0.0).0 - plain).abs() > 1e-3 && (loss_of(0.0, 0.01).0 - plain).abs() > 1e-3);
 }
 
 /// What an evaluation measures is the same loss, and the same answers, window by window and with a window too short.

@@ -6,6 +6,7 @@
 mod bundles;
 mod commands;
 mod hosts;
+mod recipes;
 mod states;
 
 use std::collections::BTreeMap;
@@ -19,9 +20,9 @@ use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::action::{Action, ActionKind, Step};
 use xt_core::manifest::candidate::{
-    AccumulationRemainder, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Curve, Data, Decay,
-    Device, Execution, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime, Schedule,
-    Stops, Tokenizer,
+    AccumulationRemainder, Averaging, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay,
+    Device, Execution, Group, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime,
+    Schedule, Stops, Tokenizer, Treatment,
 };
 use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
@@ -29,8 +30,8 @@ use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mou
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::decision::{Context, Decision, Interval};
 use xt_core::manifest::evaluation::{
-    Determinism, Evaluation, Evaluator, HeldOut, Leakage, Measure, Metrics, Overlap, Part, Shared, Slices, Spec,
-    Subject as Trained,
+    Determinism, Evaluation, Evaluator, HeldOut, Leakage, Measure, Metrics, Overlap, Parameters as Which, Part, Shared,
+    Slices, Spec, Subject as Trained,
 };
 use xt_core::manifest::event::{Event, Level};
 use xt_core::manifest::incident::{
@@ -210,10 +211,12 @@ fn candidate(name_of_it: &str, dataset: Digest) -> Candidate {
         base: Base::Random {},
         tokenizer: Tokenizer::Bytes {},
         data: Data { dataset, split: name("train"), order: Order::Shuffled, separator: Some(257) },
-        objective: Objective::NextToken {},
+        objective: Objective::NextToken { label_smoothing: number(0.1), z_loss: number(0.0001) },
         optimizer: adamw(),
+        groups: Vec::new(),
         schedule: Schedule::Cosine { warmup_steps: 3, final_fraction: number(0.13) },
         clipping: Clipping::Norm { maximum: number(0.7) },
+        averaging: Averaging::None {},
         batching: Batching {
             samples: 3,
             remainder: BatchRemainder::Keep,
@@ -245,43 +248,17 @@ fn candidates() -> Vec<Candidate> {
     second.length = Length::Steps { steps: 9 };
     let mut third = candidate("third", dataset().id());
     third.schedule = Schedule::Constant { warmup_steps: 1 };
-    let mut all = vec![first, second, third];
-    all.extend(recipes());
-    all
-}
-
-/// Candidates with the optimisers, schedules and clippings that the first ones lack.
-fn recipes() -> Vec<Candidate> {
-    let [learning_rate, beta1, beta2, weight_decay] = [0.002, 0.85, 0.97, 0.03].map(number);
-    let decay = Decay::Matrices;
-    let stable =
-        |curve| Schedule::WarmupStableDecay { warmup_steps: 2, decay_steps: 4, final_fraction: number(0.05), curve };
-    let adafactor = Optimizer::Adafactor {
-        learning_rate,
-        decay_power: number(0.7),
-        epsilon: number(1e-7),
-        minimum_scale: number(0.002),
-        update_limit: number(1.5),
-        weight_decay,
-        decay,
-    };
-    let recipes = [
-        (
-            Optimizer::Adam { learning_rate, beta1, beta2, epsilon: number(2e-8), weight_decay, decay },
-            Schedule::Step { warmup_steps: 1, every: 4, factor: number(0.5) },
-        ),
-        (
-            Optimizer::Lion { learning_rate, beta1, beta2, weight_decay, decay },
-            Schedule::InverseSquareRoot { warmup_steps: 2, timescale_steps: 5 },
-        ),
-        (adafactor.clone(), stable(Curve::Linear)),
-        (adafactor, stable(Curve::OneMinusRoot)),
+    third.averaging = Averaging::Exponential { decay: number(0.999), first_step: 2 };
+    let group = |pattern: &str, treatment| Group { pattern: pattern.into(), treatment };
+    let trained = |weight_decay| Treatment::Trained { learning_rate_factor: number(0.1), weight_decay };
+    third.groups = vec![
+        group("transformer.h.0.*", Treatment::Frozen {}),
+        group("*.wte.weight", trained(Some(number(0.0)))),
+        group("*.bias", trained(None)),
     ];
-    let named = (4..).zip(recipes).map(|(n, (optimizer, schedule))| {
-        let clipping = Clipping::Value { maximum: number(0.4) };
-        Candidate { optimizer, schedule, clipping, ..candidate(&format!("recipe-{n}"), dataset().id()) }
-    });
-    named.collect()
+    let mut all = vec![first, second, third];
+    all.extend(recipes::candidates(candidate));
+    all
 }
 
 fn dataset() -> Dataset {
@@ -709,6 +686,7 @@ fn spec(slices: Slices, shared: Shared) -> Spec {
     Spec {
         name: name("held-out"),
         evaluator: Evaluator::NextToken { batch: 8, resamples: 1000, confidence: number(0.95) },
+        parameters: if slices == Slices::None { Which::Averaged } else { Which::Trained },
         data: HeldOut { dataset: dataset().id(), split: name("train") },
         slices,
         leakage: Leakage { minimum_bytes: 32, shared },

@@ -11,7 +11,7 @@ use xt_core::field::Manifest;
 use xt_core::fingerprint;
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::evaluation::{
-    Evaluator, HeldOut, Leakage, Measure, Metrics, Part, Shared, Slices, Spec, Subject,
+    Evaluator, HeldOut, Leakage, Measure, Metrics, Parameters as Which, Part, Shared, Slices, Spec, Subject,
 };
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
@@ -45,6 +45,7 @@ fn spec(batch: u64, seed: u64) -> Spec {
     Spec {
         name: Name::new("held-out").unwrap(),
         evaluator: Evaluator::NextToken { batch, resamples: 500, confidence: Finite::new(0.9).unwrap() },
+        parameters: Which::Trained,
         data: HeldOut { dataset: dataset().id(), split: Name::new("train").unwrap() },
         slices: Slices::Member,
         leakage: Leakage { minimum_bytes: 16, shared: Shared::Refuse },

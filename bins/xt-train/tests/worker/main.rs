@@ -7,6 +7,7 @@ mod exact;
 mod hold;
 mod matrix;
 mod processors;
+mod recipe;
 mod refuse;
 mod resume;
 mod sample;

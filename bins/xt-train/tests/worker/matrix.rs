@@ -77,6 +77,17 @@ fn recipes() -> Vec<Vec<(&'static str, String)>> {
     let models =
         ["\"layers\":2,\"heads\":2,\"width\":32,\"inner\":64", "\"layers\":1,\"heads\":4,\"width\":24,\"inner\":40"];
     let stops = ["\"non_finite\":\"hold\"", "\"non_finite\":\"record\""];
+    let objectives = ["0.0,\"z_loss\":0.0", "0.1,\"z_loss\":0.001"].map(|to| format!("\"label_smoothing\":{to}"));
+    let averagings = [
+        r#""averaging":{"kind":"none"}"#,
+        r#""averaging":{"kind":"exponential","decay":0.9,"first_step":1}"#,
+        r#""averaging":{"kind":"exponential","decay":0.5,"first_step":4}"#,
+    ];
+    let groups = [
+        "\"groups\":[]",
+        r#""groups":[{"pattern":"*.ln_?.*","treatment":{"kind":"frozen"}},
+            {"pattern":"*.mlp.*","treatment":{"kind":"trained","learning_rate_factor":0.3,"weight_decay":0.2}}]"#,
+    ];
     let mut all = Vec::new();
     for optimizer in &optimizers {
         for schedule in &schedules {
@@ -98,6 +109,9 @@ fn recipes() -> Vec<Vec<(&'static str, String)>> {
                     (bytes.as_str().to_string().leak(), tokenizers[n / 7 % 2].clone()),
                     (capabilities[0], capabilities[n / 11 % 2].to_string()),
                     (models[0], models[n / 13 % 2].to_string()),
+                    (objectives[0].clone().leak(), objectives[n / 2 % 2].clone()),
+                    (averagings[0], averagings[n % 3].to_string()),
+                    (groups[0], groups[n / 3 % 2].to_string()),
                     (stops[0], stops[n / 4 % 2].to_string()),
                 ]);
             }
@@ -141,8 +155,19 @@ fn every_recipe_goes_on_bit_for_bit_from_a_random_step_in_a_new_process() {
     let recipes = recipes();
     assert_eq!(recipes.len(), 9 * 3 * 2 * 2);
     let has = |what: &str| recipes.iter().any(|recipe| recipe.iter().any(|(_, to)| to.contains(what)));
-    let kinds =
-        ["adafactor", "lion", "\"adam\"", "inverse-square-root", "one-minus-root", "\"step\"", "\"linear\"}", "value"];
+    let kinds = [
+        "adafactor",
+        "lion",
+        "\"adam\"",
+        "inverse-square-root",
+        "one-minus-root",
+        "\"step\"",
+        "\"linear\"}",
+        "value",
+        "frozen",
+        "exponential",
+        "\"z_loss\":0.001",
+    ];
     assert!(kinds.into_iter().all(has) && !has("rmsprop"));
     let halves = [0, 1].map(|half| {
         let recipes: Vec<_> = recipes.clone().into_iter().enumerate().skip(half).step_by(2).collect();

@@ -2,6 +2,7 @@
 //! part of it (rows X22, X27, T90).
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Range;
@@ -26,10 +27,14 @@ crate::record! {
         objective: Objective,
         /// How the parameters are updated.
         optimizer: Optimizer,
+        /// Parameters that are treated in another way than the rest, by name. The first group with a fitting pattern counts.
+        groups: Vec<Group>,
         /// How the learning rate moves.
         schedule: Schedule,
         /// How gradients are limited before an update.
         clipping: Clipping,
+        /// Whether an average of the parameters is kept beside them.
+        averaging: Averaging,
         /// How samples become batches and batches become steps.
         batching: Batching,
         /// How long training goes on.
@@ -121,7 +126,12 @@ crate::choice! {
     /// What is minimised.
     pub enum Objective {
         /// Mean over all predicted tokens of a step of the negative log-probability of the next token, in nats.
-        NextToken "next-token-cross-entropy" {},
+        NextToken "next-token-cross-entropy" {
+            /// Share of the target that is spread evenly over all tokens (Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016).
+            label_smoothing: Finite [Range::from(0.0).below(1.0)],
+            /// Times this, the mean square of the logarithm of the softmax's denominator is added (Chowdhery et al., "PaLM", JMLR 2023).
+            z_loss: Finite [Range::from(0.0).to(1000.0)],
+        },
     }
 }
 
@@ -200,6 +210,46 @@ crate::choice! {
             weight_decay: Finite [Range::from(0.0).to(10.0)],
             /// Which parameters decay.
             decay: Decay,
+        },
+    }
+}
+
+crate::record! {
+    /// Parameters that are treated in another way than the rest.
+    pub struct Group {
+        /// Fits whole names; `*` stands for any characters, also none, and `?` for one.
+        pattern: String,
+        /// What is done with them.
+        treatment: Treatment,
+    }
+}
+
+crate::choice! {
+    /// What is done with the parameters of a group.
+    pub enum Treatment {
+        /// They stay as they are, to the bit, and their gradients are not computed.
+        Frozen "frozen" {},
+        /// They are trained by these values.
+        Trained "trained" {
+            /// The learning rate is multiplied by this.
+            learning_rate_factor: Finite [Range::above(0.0).to(1000.0)],
+            /// Takes the place of the optimiser's `weight_decay`, whatever its `decay` says; `null` leaves both.
+            weight_decay: Option<Finite> [Range::from(0.0).to(10.0)],
+        },
+    }
+}
+
+crate::choice! {
+    /// Whether an average of the parameters is kept beside them. It is a part of the state, is traced, and is saved as a second model; training does not look at it.
+    pub enum Averaging {
+        /// No.
+        None "none" {},
+        /// The exponential moving average: after each update a := a + (1 - decay) * (w - a) (Polyak and Juditsky, 1992, with exponential weights).
+        Exponential "exponential" {
+            /// Share of the average that stays in an update.
+            decay: Finite [Range::from(0.0).below(1.0)],
+            /// Up to this step the average is a copy of the parameters.
+            first_step: u64 [Range::from(1.0).to(1e15)],
         },
     }
 }

@@ -20,6 +20,8 @@ crate::record! {
         name: Name,
         /// What measures.
         evaluator: Evaluator,
+        /// Which parameters of the trained model are measured.
+        parameters: Parameters,
         /// What it measures on.
         data: HeldOut,
         /// Which parts of the data are measured apart, beside the whole.
@@ -43,6 +45,16 @@ crate::choice! {
             /// Level of the intervals.
             confidence: Finite [Range::above(0.0).below(1.0)],
         },
+    }
+}
+
+crate::words! {
+    /// Which parameters of a trained model are meant.
+    pub enum Parameters {
+        /// Those that the last step left.
+        Trained "trained",
+        /// Their average, which only some candidates keep.
+        Averaged "averaged",
     }
 }
 
@@ -117,7 +129,7 @@ crate::record! {
         name: Name,
         /// Seed of its training.
         seed: u64,
-        /// Digest of the trained parameters.
+        /// Digest of the file with the parameters that are measured.
         weights: Digest,
     }
 }

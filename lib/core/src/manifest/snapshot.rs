@@ -31,7 +31,7 @@ crate::record! {
         chain: Digest,
         /// The parameters, as `model.safetensors`.
         parameters: Part,
-        /// The optimiser's rows of state, as `optimizer.safetensors`; without a tensor when it has none.
+        /// The optimiser's rows of state, as `optimizer.safetensors`, and the averaged parameters where an average is kept; without a tensor when there are none.
         optimizer: Part,
         /// What it was computed on; it is restored on the same only.
         stack: Stack,

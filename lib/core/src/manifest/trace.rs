@@ -57,6 +57,8 @@ crate::record! {
         parameters: Digest,
         /// Digest of the optimiser's state after the update, by name.
         optimizer: Digest,
+        /// Digest of the averaged parameters after the update, by the parameters' names; `null` where no average is kept.
+        averaged: Option<Digest>,
         /// Digest of the random generator after the step: its name, seed and logical time.
         generator: Digest,
         /// Digest of the data cursor after the step: the next sample that was not consumed.
@@ -384,6 +386,7 @@ mod tests {
             gradients: digest,
             parameters: digest,
             optimizer: digest,
+            averaged: None,
             generator: digest,
             cursor: digest,
             skipped: false,

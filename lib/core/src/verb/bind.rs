@@ -11,7 +11,7 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::manifest::Artifact;
 use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
-use crate::manifest::candidate::{Base, Model, NonFinite, Precision};
+use crate::manifest::candidate::{Averaging, Base, Model, NonFinite, Precision};
 use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
@@ -31,6 +31,10 @@ use crate::verb::{compare, compile};
 pub const WEIGHTS: &str = "model/model.safetensors";
 /// How the model is built, among the outputs of a run.
 pub const CONFIGURATION: &str = "model/config.json";
+/// The averaged parameters, where the candidate keeps an average.
+pub const AVERAGED: &str = "model/averaged/model.safetensors";
+/// How the model of the averaged parameters is built.
+pub const AVERAGED_CONFIGURATION: &str = "model/averaged/config.json";
 /// How text becomes tokens, among the outputs of a run.
 pub const TOKENIZER: &str = "model/tokenizer.json";
 
@@ -53,6 +57,8 @@ pub struct Evidence<'a> {
     pub trace: Option<&'a Tally>,
     /// The digest of its trained parameters, taken from their file, if there is one; or why the file is in another form.
     pub weights: Option<&'a Result<Digest, String>>,
+    /// The same of its averaged parameters.
+    pub averaged: Option<&'a Result<Digest, String>>,
     /// The runs that it went on from, the nearest first.
     pub ancestors: &'a [Ancestor],
 }
@@ -91,7 +97,7 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
 
 /// Notes every reason why the run may not be frozen.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
-    let Evidence { run, plan, custody, trace, weights, ancestors } = *evidence;
+    let Evidence { run, plan, custody, trace, weights, averaged, ancestors } = *evidence;
     check_end(run, plan, faults);
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
@@ -107,8 +113,11 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
         Some(trace) => check_trace(run, plan, trace, faults),
         None => faults.add("run#/trace", "bundle.trace", "there is no trace: no step was taken"),
     }
-    if let (Some(weights), Some(last)) = (weights, trace.and_then(|trace| trace.last.as_ref())) {
-        check_weights(weights, last, faults);
+    if let Some(last) = trace.and_then(|trace| trace.last.as_ref()) {
+        if let Some(weights) = weights {
+            check_weights(WEIGHTS, weights, (last.step, last.parameters), faults);
+        }
+        check_average(plan, averaged, last, faults);
     }
     ancestry::check(evidence, faults);
 }
@@ -255,7 +264,9 @@ fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
         return;
     };
     let output = |name: &str| run.artifacts.iter().find(|file| file.path.as_str() == name);
-    for name in [WEIGHTS, CONFIGURATION] {
+    let averaged: &[&str] =
+        if candidate.averaging == (Averaging::None {}) { &[] } else { &[AVERAGED, AVERAGED_CONFIGURATION] };
+    for name in [WEIGHTS, CONFIGURATION].iter().chain(averaged).copied() {
         if output(name).is_none_or(|file| file.bytes == 0) {
             faults.add("run#/artifacts", "bundle.artifact", format!("there is no {name} among the outputs"));
         }
@@ -370,15 +381,28 @@ fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
 }
 
 /// The parameters in the file must be those that the trace ended with.
-fn check_weights(weights: &Result<Digest, String>, last: &Step, faults: &mut Faults) {
+fn check_weights(path: &str, weights: &Result<Digest, String>, (step, traced): (u64, Digest), faults: &mut Faults) {
     match weights {
-        Ok(digest) if *digest == last.parameters => {}
+        Ok(digest) if *digest == traced => {}
         Ok(digest) => {
-            let message =
-                format!("its tensors give {digest}, step {} of the trace ended with {}", last.step, last.parameters);
-            faults.add(WEIGHTS, "bundle.weights", message);
+            let message = format!("its tensors give {digest}, step {step} of the trace ended with {traced}");
+            faults.add(path, "bundle.weights", message);
         }
-        Err(why) => faults.add(WEIGHTS, "bundle.weights", format!("the parameters cannot be read: {why}")),
+        Err(why) => faults.add(path, "bundle.weights", format!("the parameters cannot be read: {why}")),
+    }
+}
+
+/// An average is traced and saved exactly where the candidate keeps one.
+fn check_average(plan: &Plan, averaged: Option<&Result<Digest, String>>, last: &Step, faults: &mut Faults) {
+    let kept = plan.native().is_some_and(|candidate| candidate.averaging != Averaging::None {});
+    match (averaged, last.averaged) {
+        _ if kept != last.averaged.is_some() => {
+            let message = format!("step {} and the candidate disagree on whether an average is kept", last.step);
+            faults.add(format!("{LINES}#/{}", last.step), "bundle.averaged", message);
+        }
+        (Some(averaged), Some(traced)) => check_weights(AVERAGED, averaged, (last.step, traced), faults),
+        (Some(_), None) => faults.add(AVERAGED, "bundle.averaged", "the candidate keeps no average"),
+        (None, _) => {}
     }
 }
 
@@ -470,7 +494,7 @@ fn output(file: &Artifact, folder: &str) -> File {
     let role = match file.path.as_str() {
         _ if folder == OUTPUTS => MemberRole::Output,
         TOKENIZER => MemberRole::Tokenizer,
-        CONFIGURATION => MemberRole::Configuration,
+        CONFIGURATION | AVERAGED_CONFIGURATION => MemberRole::Configuration,
         _ => MemberRole::Model,
     };
     File { name: format!("{folder}{}", file.path), digest: file.digest, bytes: file.bytes, role }

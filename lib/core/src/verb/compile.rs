@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
-use crate::manifest::candidate::{Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer};
+use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer, Treatment};
 use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Format, Member};
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{admit, command, envelope, evaluate};
+use crate::verb::{admit, command, envelope, evaluate, groups};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,16 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
             faults.add("/optimizer/nesterov", "optimizer.nesterov", "Nesterov's step needs a momentum above 0");
         }
         Optimizer::Sgd { .. } | Optimizer::Lion { .. } => {}
+    }
+    groups::check(candidate, faults);
+    for (place, group) in candidate.groups.iter().enumerate() {
+        if let Treatment::Trained { learning_rate_factor, .. } = &group.treatment {
+            let rate = candidate.optimizer.learning_rate().get() * learning_rate_factor.get();
+            single(&format!("/groups/{place}/treatment/learning_rate_factor"), rate, faults);
+        }
+    }
+    if let Averaging::Exponential { decay, .. } = &candidate.averaging {
+        single("/averaging/decay", 1.0 - decay.get(), faults);
     }
     if let Clipping::Norm { maximum } | Clipping::Value { maximum } = &candidate.clipping {
         single("/clipping/maximum", maximum.get(), faults);
@@ -281,11 +291,11 @@ mod tests {
             "dropout":0.17,"layer_norm_epsilon":3e-6,"initializer_range":0.031},
         "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
         "data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":257},
-        "objective":{"kind":"next-token-cross-entropy"},
+        "objective":{"kind":"next-token-cross-entropy","label_smoothing":0,"z_loss":0},
         "optimizer":{"kind":"adamw","learning_rate":0.0017,"beta1":0.87,"beta2":0.93,"epsilon":3e-9,
             "weight_decay":0.07,"decay":"matrices"},
         "schedule":{"kind":"cosine","warmup_steps":3,"final_fraction":0.13},
-        "clipping":{"kind":"norm","maximum":0.7},
+        "groups":[],"clipping":{"kind":"norm","maximum":0.7},"averaging":{"kind":"none"},
         "batching":{"samples":3,"remainder":"keep","accumulation":2,"accumulation_remainder":"carry"},
         "length":{"kind":"epochs","epochs":3},"stops":{"non_finite":"hold"},"precision":"float32",
         "execution":{"device":"cpu","threads":1,"cpu_capability":"avx2","math_mode":"avx2-strict","onednn":false},
@@ -300,6 +310,8 @@ mod tests {
         Candidate::decode(&parse(text.as_bytes()).unwrap())
     }
 
+    const GROUPS: &str = r#""groups":[{"pattern":"*","treatment":
+        {"kind":"trained","learning_rate_factor":1,"weight_decay":null}}]"#;
     const TOKENS: Tokens = Tokens { vocabulary: 256, count: 1026, tokenizer_bytes: 0 };
 
     fn plan(changes: &[(&str, &str)], seed: u64) -> Result<Plan, Faults> {
@@ -367,6 +379,28 @@ mod tests {
         assert_eq!(pointers(plan(&[("259", "255"), ("257", "null")], 1)), ["/model/vocabulary"]);
     }
 
+    /// Every pattern that fits nothing is named, and so is one whose parameters are all taken.
+    #[test]
+    fn a_pattern_that_fits_no_parameter_is_refused_with_every_such_pattern() {
+        let group = |pattern: &str, treatment: &str| format!(r#"{{"pattern":"{pattern}","treatment":{treatment}}}"#);
+        let (frozen, trained) =
+            (r#"{"kind":"frozen"}"#, r#"{"kind":"trained","learning_rate_factor":0.5,"weight_decay":null}"#);
+        let faults = |groups: &[String]| {
+            let groups = format!("\"groups\":[{}]", groups.join(","));
+            plan(&[("\"groups\":[]", &groups)], 1).err().unwrap_or_default()
+        };
+        let found = faults(&[group("*.attn.*", frozen), group("h.0.*", trained), group("*.c_atn.*", frozen)]);
+        let pointers: Vec<&str> = found.0.iter().map(|fault| fault.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/groups/1/pattern", "/groups/2/pattern"]);
+        assert!(found.0[0].message.contains("fits none of the 40 parameters"), "{found}");
+        let shadowed = faults(&[group("*.attn.*", frozen), group("*.c_attn.*", trained)]);
+        assert!(shadowed.0[0].message.contains("belongs to an earlier group"), "{shadowed}");
+        assert_eq!(faults(&[group("*.attn.*", frozen), group("*", trained)]), Faults::new());
+        assert_eq!(faults(&[group("*", frozen)]).0[0].code, "groups.frozen");
+        let vanishing = r#"{"kind":"trained","learning_rate_factor":1e-60,"weight_decay":0.1}"#;
+        assert_eq!(faults(&[group("*", vanishing)]).0[0].pointer, "/groups/0/treatment/learning_rate_factor");
+    }
+
     /// Row F-11: a negative, zero, vanishing or textual clipping norm.
     #[test]
     fn a_clipping_norm_that_turns_gradients_around_is_refused() {
@@ -398,6 +432,10 @@ mod tests {
             ("0.07", "0.08"),
             ("matrices", "all"),
             ("cosine", "linear"),
+            ("\"label_smoothing\":0", "\"label_smoothing\":0.1"),
+            ("\"z_loss\":0", "\"z_loss\":0.001"),
+            ("\"groups\":[]", GROUPS),
+            (r#""averaging":{"kind":"none"}"#, r#""averaging":{"kind":"exponential","decay":0.9,"first_step":1}"#),
             ("\"warmup_steps\":3", "\"warmup_steps\":4"),
             ("0.13", "0.14"),
             ("\"maximum\":0.7", "\"maximum\":0.8"),
@@ -424,7 +462,7 @@ mod tests {
     #[test]
     fn the_fingerprint_of_version_1_stays_what_it_was() {
         let found = fingerprint::candidate(&candidate(&[]).unwrap()).to_string();
-        assert_eq!(found, "sha256:e55af98762af6abb42b25de99d0a7dbf4b2324abe46e11c7edec183fa6a71af2");
+        assert_eq!(found, "sha256:5c8fa21fa008a5c6ef7bd221e8bb32bc65e3552bc88186d3ea962ed66c12fc9a");
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::fingerprint;
 use crate::manifest::Artifact;
-use crate::manifest::candidate::{Candidate, Objective};
+use crate::manifest::candidate::{Averaging, Candidate, Objective};
 use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::evaluation::{
-    Evaluating, Evaluation, Evaluator, Metrics, Overlap, Part, Shared, Slices, Spec, Subject,
+    Evaluating, Evaluation, Evaluator, Metrics, Overlap, Parameters, Part, Shared, Slices, Spec, Subject,
 };
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
@@ -60,8 +60,12 @@ pub fn check(spec: &Spec, candidate: &Candidate, dataset: &Dataset, intent: &Int
         let message = format!("the dataset has no split {}; it has {}", spec.data.split, known.join(", "));
         faults.add("/data/split", "data.split", message);
     }
+    if spec.parameters == Parameters::Averaged && candidate.averaging == (Averaging::None {}) {
+        let message = format!("the candidate {} keeps no average of its parameters", candidate.name);
+        faults.add("/parameters", "evaluation.averaged", message);
+    }
     match (&spec.evaluator, &candidate.objective) {
-        (Evaluator::NextToken { .. }, Objective::NextToken {}) => {}
+        (Evaluator::NextToken { .. }, Objective::NextToken { .. }) => {}
     }
     compile::check_format(candidate, dataset, faults);
     let mut host = Faults::new();

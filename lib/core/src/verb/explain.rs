@@ -5,7 +5,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::field::Manifest;
-use crate::manifest::candidate::{Candidate, Clipping, Length, Model, NonFinite, Optimizer, Schedule};
+use crate::manifest::candidate::{
+    Averaging, Candidate, Clipping, Group, Length, Model, NonFinite, Objective, Optimizer, Schedule, Treatment,
+};
 use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::Profile;
 use crate::manifest::plan::{Plan, Role};
@@ -68,9 +70,12 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
             batching.samples,
             work.micro_batches_per_epoch
         ),
+        format!("  minimises  {}", objective(&candidate.objective)),
         format!("  optimiser  {}", optimizer(&candidate.optimizer)),
+        format!("  groups     {}", groups(&candidate.groups)),
         format!("  schedule   {}", schedule(&candidate.schedule)),
         format!("  clipping   {}", clipping(&candidate.clipping)),
+        format!("  averaging  {}", averaging(&candidate.averaging)),
         format!(
             "  computes   {} on {}, {} thread(s), vectors {}, sums {}, oneDNN {}",
             candidate.precision,
@@ -154,6 +159,37 @@ fn optimizer(optimizer: &Optimizer) -> String {
             "sgd: rate {learning_rate}, {}momentum {momentum}, decay {weight_decay} of {decay}",
             if *nesterov { "Nesterov " } else { "" }
         ),
+    }
+}
+
+fn objective(objective: &Objective) -> String {
+    match objective {
+        Objective::NextToken { label_smoothing, z_loss } => {
+            format!("next-token cross-entropy, label smoothing {label_smoothing}, z-loss {z_loss}")
+        }
+    }
+}
+
+fn groups(groups: &[Group]) -> String {
+    let group = |group: &Group| match &group.treatment {
+        Treatment::Frozen {} => format!("{} frozen", group.pattern),
+        Treatment::Trained { learning_rate_factor, weight_decay } => {
+            let decay = weight_decay.map(|decay| format!(", decay {decay}")).unwrap_or_default();
+            format!("{} at {learning_rate_factor} of the rate{decay}", group.pattern)
+        }
+    };
+    if groups.is_empty() {
+        return "none: all parameters are treated alike".into();
+    }
+    groups.iter().map(group).collect::<Vec<_>>().join("; ")
+}
+
+fn averaging(averaging: &Averaging) -> String {
+    match averaging {
+        Averaging::None {} => "none".into(),
+        Averaging::Exponential { decay, first_step } => {
+            format!("exponential with decay {decay}, from step {first_step} on; saved as model/averaged")
+        }
     }
 }
 

@@ -177,7 +177,7 @@ mod tests {
     use alloc::vec;
 
     use crate::digest::Digest;
-    use crate::manifest::evaluation::{HeldOut, Leakage, Shared, Slices};
+    use crate::manifest::evaluation::{HeldOut, Leakage, Parameters as Which, Shared, Slices};
     use crate::name::Name;
     use crate::relpath::RelativePath;
 
@@ -185,6 +185,7 @@ mod tests {
         Spec {
             name: Name::new("x").unwrap(),
             evaluator: Evaluator::NextToken { batch: 1, resamples: 2000, confidence: Finite::new(0.95).unwrap() },
+            parameters: Which::Trained,
             data: HeldOut { dataset: Digest::of(b""), split: Name::new("dev").unwrap() },
             slices: Slices::Member,
             leakage: Leakage { minimum_bytes: 1, shared: Shared::Refuse },

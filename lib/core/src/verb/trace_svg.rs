@@ -175,6 +175,7 @@ mod tests {
             gradients: digest,
             parameters: digest,
             optimizer: digest,
+            averaged: None,
             generator: digest,
             cursor: digest,
             skipped: false,

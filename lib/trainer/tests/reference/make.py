@@ -36,6 +36,29 @@ def optimiser(make, steps=6):
     return answers
 
 
+def grouped():
+    """AdamW with the matrix at half the rate and a decay of its own, and the averages of both after each step."""
+    holder = torch.nn.Module()
+    holder.a = torch.nn.Parameter(ramp(12, 1, 1.0).view(3, 4))
+    holder.b = torch.nn.Parameter(ramp(5, 2, 1.0))
+    chosen = torch.optim.AdamW(
+        [{"params": [holder.a], "lr": 0.05, "weight_decay": 0.3}, {"params": [holder.b], "weight_decay": 0.0}],
+        lr=0.1, betas=(0.9, 0.95), eps=1e-8,
+    )
+    averaged = torch.optim.swa_utils.AveragedModel(
+        holder, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.8)
+    )
+    answers = {"values": [], "averages": []}
+    for step in range(6):
+        holder.a.grad = ramp(12, 10 + step, 0.5).view(3, 4)
+        holder.b.grad = ramp(5, 20 + step, 0.5)
+        chosen.step()
+        averaged.update_parameters(holder)
+        for key, of in [("values", holder), ("averages", averaged.module)]:
+            answers[key].append({"a": of.a.detach().flatten().tolist(), "b": of.b.detach().tolist()})
+    return answers
+
+
 def groups(matrices, vectors, decay):
     return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
 
@@ -122,7 +145,16 @@ def gpt():
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 11), tokens[:, 1:].reshape(-1))
     loss.backward()
     gradients = {name: model.get_parameter(name).grad.flatten().tolist() for name in names}
-    return {"names": names, "logits": logits.flatten().tolist(), "loss": loss.item(), "gradients": gradients}
+    model.zero_grad()
+    logits = model(tokens[:, :-1]).logits.reshape(-1, 11)
+    smoothed = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].reshape(-1), label_smoothing=0.1)
+    smoothed = smoothed + 0.01 * torch.logsumexp(logits, -1).square().mean()
+    smoothed.backward()
+    of_smoothed = {name: model.get_parameter(name).grad.flatten().tolist() for name in names}
+    return {
+        "names": names, "logits": logits.flatten().tolist(), "loss": loss.item(), "gradients": gradients,
+        "smoothed_loss": smoothed.item(), "smoothed_gradients": of_smoothed,
+    }
 
 
 def main():
@@ -154,6 +186,7 @@ def main():
             "warmup-stable-decay-linear": rates(lambda o: factor(o, stable(lambda q: q)), 12),
             "warmup-stable-decay-one-minus-root": rates(lambda o: factor(o, stable(math.sqrt)), 12),
         },
+        "grouped": grouped(),
         "clipping": clipping(),
         "clipped_values": clipped_values(),
         "gpt": gpt(),
