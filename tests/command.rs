@@ -460,12 +460,12 @@ fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refus
         &folder,
         &[
             ("{\"kind\":\"local\"}", r#"{"kind":"local","egress":"x"}"#),
-            ("\"network\":\"none\"", "\"network\":\"host\""),
+            ("\"network\":\"none\"", "\"network\":\"open\""),
         ],
     );
     let refused = folder.xt("compile").args(["--intent", &changed]).input(text).run().expect(10);
     assert!(
-        refused.stderr.contains("/runtime/egress") && refused.stderr.contains("expected one of none"),
+        refused.stderr.contains("/runtime/egress") && refused.stderr.contains("expected one of none, loopback, host"),
         "{}",
         refused.stderr
     );

@@ -13,7 +13,7 @@ use bench::{Bench, Ended};
 use xt_core::canonical;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::custody::{Custody, State};
-use xt_core::manifest::intent::Profile;
+use xt_core::manifest::intent::{Network, Profile};
 use xt_core::manifest::run::Status;
 use xt_core::verb::custody::{CONTROLS, asked, residue};
 
@@ -72,7 +72,7 @@ fn the_doctor_shows_every_control_and_needs_neither_store_nor_plan() {
         for control in CONTROLS {
             let row =
                 text.lines().find(|line| line.starts_with(control)).unwrap_or_else(|| panic!("{control}: {text}"));
-            let promised = asked(Profile::parse(profile).unwrap(), control);
+            let promised = asked(Profile::parse(profile).unwrap(), Network::None, control);
             assert_eq!(row.split_whitespace().nth(1) == Some("no"), !promised, "{row}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 160 && line == line.trim_end()), "{text}");

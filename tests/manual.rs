@@ -9,7 +9,7 @@ use std::process::Command;
 use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::manifest::intent::Profile;
-use xt_core::verb::custody::{CONTROLS, residue};
+use xt_core::verb::custody::{CONTROLS, OWN_NETWORK, residue};
 use xt_harness::Folder;
 
 const TOOLS: [&str; 9] = ["compile", "decide", "freeze", "log", "replay", "run", "snapshot", "store", "triage"];
@@ -100,7 +100,7 @@ fn the_exit_codes_in_page_and_readme_are_those_of_the_code() {
 fn the_page_names_every_control_and_everything_that_a_profile_leaves_open() {
     let page = &pages()["xt.7"];
     let mut open = 0;
-    for control in CONTROLS {
+    for control in CONTROLS.into_iter().chain([OWN_NETWORK]) {
         assert!(page.contains(&format!(".TP\n.B {control}\n")), "{control}");
         for residue in [Profile::Full, Profile::InContainer].iter().flat_map(|profile| residue(*profile, control)) {
             assert!(page.contains(&format!(".BR {control} :\n{residue}\n")), "{control}: {residue}");

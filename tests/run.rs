@@ -196,18 +196,31 @@ fn a_worker_that_cannot_be_started_is_not_started_and_the_record_says_why() {
     let lacking = own("lacking", 0o755);
     let bytes = std::fs::read(&lacking).unwrap();
     std::fs::write(&lacking, replaced(&bytes, b"libgcc_s.so.1\0", b"libnone_.so.1\0")).unwrap();
-    let cases = [
-        (bench.path("missing"), "No such file"),
-        (own("not-executable", 0o644), "EACCES"),
-        (script, "no ELF program"),
-        (lacking, "libnone_.so.1"),
-    ];
+    let cases = [(own("not-executable", 0o644), "EACCES"), (script, "no ELF program"), (lacking, "libnone_.so.1")];
     for (worker, why) in cases {
         let mut command = bench.xt_run(&["--worker", worker.to_str().unwrap(), &bench.write("plan.json", &plan)]);
         let run = Ended::of(command.output().unwrap()).run(Status::NotStarted, 14);
         assert!(run.cause.contains(why), "{}", run.cause);
         assert_eq!((run.trace, run.custody, run.progress.steps, run.exit.code), (None, None, 0, None));
     }
+}
+
+#[test]
+fn a_worker_that_is_named_and_is_not_there_is_said_before_anything_is_recorded() {
+    let bench = Bench::new();
+    let plan = bench.write("plan.json", &bench.plan("", 3));
+    for (arguments, named) in [(vec!["--worker", "/no/such/worker"], "/no/such/worker"), (vec![], "/no/other/worker")] {
+        let mut command = bench.xt_run(&arguments);
+        let ended = Ended::of(command.arg(&plan).env("XT_TRAIN", "/no/other/worker").output().unwrap());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(20), ""));
+        assert!(
+            ended.stderr.contains(&format!("error[worker.missing]: there is no worker at {named}")),
+            "{}",
+            ended.stderr
+        );
+        assert!(ended.stderr.contains("hint: "), "{}", ended.stderr);
+    }
+    assert!(bench.record().attempts().unwrap().is_empty());
 }
 
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use xt_core::manifest::evaluation::Metrics;
+use xt_core::manifest::intent::Profile;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Observed, ProcessExit};
+use xt_core::manifest::run::{Calls, Observed, ProcessExit, Status};
 use xt_core::verb::chain::LINES;
 use xt_core::verb::evaluate;
 use xt_sandbox::{Ending, Limits, Running, Taken};
@@ -17,6 +18,7 @@ use crate::ledger::End;
 use crate::lost::{NO_EXIT, UNOBSERVED};
 use crate::outcome::{Seen, Stop, judge};
 use crate::secrets::Secrets;
+use crate::sight::Sight;
 use crate::watch::Watch;
 
 /// Waits for the end of everything that ran, collects its outputs, and enters how it ended.
@@ -29,7 +31,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
     {
         watch.stop.get_or_insert(Stop::Supervisor(error.to_string()));
     }
-    let (exit, observed, fault) = match &ending {
+    let (exit, mut observed, fault) = match &ending {
         Ok(ending) => (exit_of(ending), observed(ending), collect(&watch, ending, outputs, limits)),
         Err(error) => (NO_EXIT, UNOBSERVED, Some(error.to_string())),
     };
@@ -56,8 +58,8 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         full: ending.as_ref().is_ok_and(|ending| ending.outputs.are_full()),
     });
     let (stdout, stderr) = watch.dropped();
-    findings.status = status;
-    findings.cause = cause;
+    observed.mapped = watch.seen.mapped();
+    (findings.status, findings.cause) = admitted_only(watch.plan, &watch.seen, (status, cause));
     findings.exit = exit;
     findings.observed = observed;
     findings.progress = progress;
@@ -65,6 +67,17 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
     findings.dropped = Dropped { stdout, stderr };
     if let (Some(stack), Some(reported)) = (&mut findings.stack, watch.ledger.reported()) {
         stack.reported = Some(reported.clone());
+    }
+}
+
+/// A run in custody that succeeded is no success if it had code in it that nobody admitted.
+fn admitted_only(plan: &Plan, seen: &Sight, (status, cause): (Status, String)) -> (Status, String) {
+    let confined = plan.intent.isolation.profile != Profile::None;
+    match seen.stranger() {
+        Some(path) if confined && status == Status::Succeeded => {
+            (Status::Failed, format!("it had mapped {path} to execute it, which nobody admitted; {cause}"))
+        }
+        _ => (status, cause),
     }
 }
 
@@ -84,8 +97,15 @@ fn observed(ending: &Ending) -> Observed {
         throttled_periods: ending.counters.throttled_periods,
         throttled_nanoseconds: ending.counters.throttled_nanoseconds,
         denied_calls: ending.denied_total(),
+        denied: ending.denied.as_ref().map(calls),
+        opened: ending.opened.as_ref().map(calls),
+        mapped: None,
         digests_cached: None,
     }
+}
+
+fn calls(calls: &xt_sandbox::Calls) -> Calls {
+    Calls { counts: calls.counts.clone(), first: calls.first.clone() }
 }
 
 /// Removes every output that holds a secret, so that it is nowhere, not even in quarantine; says which.

@@ -49,7 +49,7 @@ pub enum RuntimeError {
         source: Errno,
     },
     /// There is no worker where one is looked for.
-    #[error("the worker xt-train is in none of {}", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("there is no worker at {}", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at "))]
     NoWorker(Vec<PathBuf>),
     /// The worker or a library of it cannot be used.
     #[error("the worker {path} cannot be used: {why}")]

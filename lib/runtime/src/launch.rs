@@ -184,6 +184,7 @@ pub(crate) fn policy(
         descriptors: Vec::new(),
         brought: xt_sandbox::Brought::default(),
         limits: Limits::of(resources.cores, resources.memory_bytes, resources.storage_bytes),
+        network: intent.network,
     }
 }
 

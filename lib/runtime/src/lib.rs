@@ -36,6 +36,7 @@ mod run_snapshots;
 mod runtime;
 mod sample;
 mod secrets;
+mod sight;
 mod signals;
 mod stored_snapshots;
 mod stream;

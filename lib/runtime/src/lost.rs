@@ -26,6 +26,9 @@ pub(crate) const UNOBSERVED: Observed = Observed {
     throttled_periods: None,
     throttled_nanoseconds: None,
     denied_calls: None,
+    denied: None,
+    opened: None,
+    mapped: None,
     digests_cached: None,
 };
 

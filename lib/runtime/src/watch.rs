@@ -20,6 +20,7 @@ use crate::lines::Lines;
 use crate::outcome::Stop;
 use crate::run_snapshots::RunSnapshots;
 use crate::secrets::Secrets;
+use crate::sight::Sight;
 use crate::signals::Signals;
 use crate::stream::Stream;
 use crate::supervise::Supervisor;
@@ -51,6 +52,8 @@ pub(crate) struct Watch<'a> {
     writer: Writer,
     control: Option<File>,
     told_to_drain: bool,
+    /// What it had mapped to execute.
+    pub(crate) seen: Sight,
     /// Its snapshots.
     pub(crate) snapshots: RunSnapshots<'a>,
     stdout: (Stream, Capture),
@@ -93,6 +96,7 @@ impl<'a> Watch<'a> {
             writer: Writer::create(&folder.telemetry())?,
             control: pipes.control.map(File::from),
             told_to_drain: false,
+            seen: Sight::default(),
             snapshots,
             stdout: (
                 Stream::new(pipes.stdout)?,
@@ -140,6 +144,7 @@ impl<'a> Watch<'a> {
         let streams = [&self.telemetry, &self.stdout.0, &self.stderr.0];
         let ended = wait_for(&streams, running, &self.supervisor.signals)?;
         self.read()?;
+        self.seen.look(running, self.count > 0);
         self.take_snapshots(running.outputs())?;
         self.consider_cancel(running)?;
         self.consider_drain()?;

@@ -34,7 +34,9 @@ pub struct Worker {
 pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
     let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
     if let Some(path) = named {
-        return std::path::absolute(&path).map_err(file("find", &path));
+        let path = std::path::absolute(&path).map_err(file("find", &path))?;
+        // Anything else that is wrong with it is found out, and recorded, by whoever starts it.
+        return if path.exists() { Ok(path) } else { Err(RuntimeError::NoWorker(vec![path])) };
     }
     let own = std::env::current_exe().map_err(file("find", Path::new("/proc/self/exe")))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
@@ -48,7 +50,17 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
 impl Worker {
     /// The worker at `program` with its libraries, as its own loader finds them under `library_path`.
     pub fn inspect(program: &Path, library_path: Option<&str>) -> Result<Self, RuntimeError> {
-        Self::hashed(program, Self::libraries(program, library_path)?)
+        let libraries = Self::libraries(program, library_path)?;
+        match strayed(program, &libraries)? {
+            Some(path) => Err(RuntimeError::Worker {
+                path: program.into(),
+                why: format!(
+                    "{} would be loaded, which the worker does not name and a library of it searches for: anyone may have put it there",
+                    path.display()
+                ),
+            }),
+            None => Self::hashed(program, libraries),
+        }
     }
 
     /// The libraries of the program at `program` and its loader, sorted by path; none for a static program.
@@ -128,6 +140,18 @@ impl Worker {
             system: format!("{OS} {ARCH}"),
         }
     }
+}
+
+/// A library that neither the program names nor the system has: another library's own run path led to it. Those paths of
+/// libtorch begin in folders outside its installation, so its worker names everything itself and nothing is searched for.
+fn strayed(program: &Path, libraries: &[PathBuf]) -> Result<Option<PathBuf>, RuntimeError> {
+    let named = xt_sandbox::needs(program).map_err(file("read", program))?.libraries;
+    let real = |path: &Path| path.canonicalize().ok();
+    let sound = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        named.contains(&name) || xt_sandbox::system_library(&name).is_some_and(|system| real(&system) == real(path))
+    };
+    Ok(libraries.iter().find(|path| !sound(path)).cloned())
 }
 
 /// `stack` as it would be on this machine, with the same files.

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use xt_core::digest::Digest;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 use xt_sandbox::{Brought, Limits, Policy, start};
 
 /// Everything unshared, and what a trainer needs: the system's libraries, devices, processes, inputs and outputs.
@@ -107,6 +107,7 @@ fn custody(folder: &Path, profile: Profile, program: &str, libraries: &[&str]) {
         descriptors: Vec::new(),
         brought: Brought::default(),
         limits: Limits::of(1, 4 << 30, 1 << 24),
+        network: Network::None,
     };
     let ending = start(policy).unwrap_or_else(|error| panic!("{error}")).finish().unwrap();
     assert_eq!(ending.code, Some(0), "{ending:?}");

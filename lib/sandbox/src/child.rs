@@ -9,9 +9,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{chdir, execve, getppid, setsid};
+use nix::unistd::{chdir, execve, getppid, pipe2, read, setsid, write};
 use xt_core::manifest::custody::Layer;
-use xt_core::manifest::intent::Profile;
+use xt_core::manifest::intent::{Network, Profile};
 
 use crate::admit::Admitted;
 use crate::identity::Way;
@@ -19,7 +19,7 @@ use crate::limits::Bounds;
 use crate::namespace::{Failed, at};
 use crate::policy::Policy;
 use crate::probe::{Scene, outcomes};
-use crate::sys;
+use crate::sys::{self, Fork};
 use crate::wire::{receive, send};
 use crate::{filter, outside, rules};
 
@@ -96,14 +96,14 @@ fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire
         _ => sys::leave(0),
     }
     if policy.profile != Profile::None {
-        layers.extend(layer("filter", install(setup.namespaces, handoff)));
+        layers.extend(layer("filter", install(setup.namespaces, policy.network, handoff)));
     }
     probes(scene, *wire)?;
-    // From here on refused calls are the trainer's own.
-    tell(handoff, &["counting"]);
     let capabilities = format!("{capabilities:x}");
     let words: Vec<&str> = ["ready", &capabilities].into_iter().chain(layers.iter().map(String::as_str)).collect();
     tell(*wire, &words);
+    // From here on refused and noted calls are the trainer's own.
+    tell(handoff, &["counting"]);
     match receive(sys::borrow(*wire)) {
         Ok(Some(message)) if message.kind() == "go" => {}
         _ => sys::leave(0),
@@ -170,14 +170,48 @@ fn layer(name: &str, outcome: Result<(), Failed>) -> [String; 3] {
     }
 }
 
-fn install(metadata: bool, handoff: RawFd) -> Result<(), Failed> {
-    let listener = match sys::install_filter(&filter::program(metadata, true), true) {
-        // Someone around us already listens; calls are then refused without being counted.
-        Err(Errno::EBUSY) => sys::install_filter(&filter::program(metadata, false), false),
+fn install(metadata: bool, network: Network, handoff: RawFd) -> Result<(), Failed> {
+    if network != Network::None {
+        return install_with_help(metadata, network, handoff);
+    }
+    match listener(metadata, network)? {
+        Some(listener) => hand_over(listener.as_raw_fd(), handoff),
+        None => Ok(()),
+    }
+}
+
+fn listener(metadata: bool, network: Network) -> Result<Option<OwnedFd>, Failed> {
+    let listener = match sys::install_filter(&filter::program(metadata, true, network), true) {
+        // Someone around us already listens; calls are then refused without being counted, or go on without being noted.
+        Err(Errno::EBUSY) => sys::install_filter(&filter::program(metadata, false, network), false),
         other => other,
     };
-    let Some(listener) = listener.map_err(at("installing the filter"))? else { return Ok(()) };
-    send(sys::borrow(handoff), &["listener"], Some(listener.as_raw_fd())).map_err(at("handing over the filter"))
+    listener.map_err(at("installing the filter"))
+}
+
+fn hand_over(listener: RawFd, handoff: RawFd) -> Result<(), Failed> {
+    send(sys::borrow(handoff), &["listener"], Some(listener)).map_err(at("handing over the filter"))
+}
+
+/// Where messages are noted, handing the listener over would itself wait for somebody who listens. A process without the
+/// filter, which has the same table of descriptors, does it.
+fn install_with_help(metadata: bool, network: Network, handoff: RawFd) -> Result<(), Failed> {
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(at("making a pipe"))?;
+    let helper = match sys::clone(libc::CLONE_FILES).map_err(at("making a helper"))? {
+        Fork::Child => {
+            let mut number = [0; 4];
+            let listener = read(&reader, &mut number).ok().map(|_| i32::from_ne_bytes(number)).filter(|fd| *fd > 0);
+            let handed = listener.map_or(Ok(()), |listener| hand_over(listener, handoff));
+            sys::leave(i32::from(handed.is_err()))
+        }
+        Fork::Parent(helper) => helper,
+    };
+    let listener = listener(metadata, network);
+    let number = listener.as_ref().ok().and_then(Option::as_ref).map_or(0, std::os::fd::AsRawFd::as_raw_fd);
+    write(&writer, &number.to_ne_bytes()).map_err(at("asking the helper"))?;
+    let status = sys::wait_process(helper).map_err(at("waiting for the helper"))?;
+    // Kept open until the helper is gone: closed here, it would be closed there.
+    listener.and_then(|_| if status == 0 { Ok(()) } else { Err(("handing over the filter".into(), Errno::EIO)) })
 }
 
 /// Has every probe made by a process that is what the trainer will be.

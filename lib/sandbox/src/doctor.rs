@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use xt_core::manifest::custody::Custody;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 
 use crate::canary::fresh_folder;
 use crate::error::{SandboxError, doing, errno};
@@ -31,6 +31,7 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
         descriptors: Vec::new(),
         brought: Brought::default(),
         limits: Limits::of(1, 1 << 30, 1 << 24),
+        network: Network::None,
     };
     let standing = stand(&policy, &[], profile == Profile::Full)?;
     let mut custody = judge(&policy, &standing.evidence);

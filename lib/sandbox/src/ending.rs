@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use xt_core::manifest::intent::Network;
+
 use crate::collect::Outputs;
 use crate::error::SandboxError;
 use crate::group::Counters;
@@ -22,18 +24,32 @@ pub struct Ending {
     pub survivors_killed: Option<u64>,
     /// What the control group counted.
     pub counters: Counters,
-    /// System calls refused by the filter and counted, by name. Absent when the guard is gone without a report.
-    pub denied: Option<BTreeMap<String, u64>>,
-    /// The first 64 of them with their arguments in hexadecimal digits.
-    pub denied_calls: Vec<String>,
+    /// System calls refused by the filter, each of the first with its arguments in hexadecimal digits. Absent when the
+    /// guard is gone without a report, and where it could not listen.
+    pub denied: Option<Calls>,
+    /// Calls on an admitted network, each of the first with its address. Absent without one, too.
+    pub opened: Option<Calls>,
     /// What the trainer left.
     pub outputs: Outputs,
 }
 
+/// Calls that were counted, by name, and the first 64 of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// How many of each.
+    pub counts: BTreeMap<String, u64>,
+    /// The first of them, in their order.
+    pub first: Vec<String>,
+}
+
+/// Marks of the two kinds of calls in messages.
+pub(crate) const DENIED: &str = "denied";
+pub(crate) const OPENED: &str = "opened";
+
 impl Ending {
     /// Number of refused system calls.
     pub fn denied_total(&self) -> Option<u64> {
-        self.denied.as_ref().map(|denied| denied.values().sum())
+        self.denied.as_ref().map(|denied| denied.counts.values().sum())
     }
 }
 
@@ -48,11 +64,8 @@ pub(crate) fn ended(
         return lost(messages, guard, counters, outputs);
     };
     let status = i32::try_from(last.number(1)).unwrap_or(0);
-    let mut denied = BTreeMap::new();
-    for message in messages.iter().filter(|message| message.kind() == "denied") {
-        denied.insert(message.word(1).to_string(), message.number(2));
-    }
-    let calls = messages.iter().filter(|message| message.kind() == "call");
+    let heard = messages.iter().find(|message| message.kind() == "heard");
+    let admitted = heard.filter(|message| message.word(1) != Network::None.word());
     Ok(Ending {
         code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
         signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
@@ -60,10 +73,19 @@ pub(crate) fn ended(
         peak_resident_bytes: Some(last.number(3)),
         survivors_killed: Some(last.number(4)),
         counters,
-        denied: Some(denied),
-        denied_calls: calls.map(|message| message.word(1).to_string()).collect(),
+        denied: heard.map(|_| calls(messages, DENIED)),
+        opened: admitted.map(|_| calls(messages, OPENED)),
         outputs,
     })
+}
+
+fn calls(messages: &[Message], kind: &str) -> Calls {
+    let all = messages.iter().filter(|message| message.word(1) == kind);
+    let (counts, first): (Vec<&Message>, Vec<&Message>) = all.partition(|message| message.kind() == "count");
+    Calls {
+        counts: counts.into_iter().map(|message| (message.word(2).to_string(), message.number(3))).collect(),
+        first: first.into_iter().map(|message| message.word(2).to_string()).collect(),
+    }
 }
 
 /// The guard itself was killed, and everything with it: by the kernel for lack of memory, or by someone outside.
@@ -80,7 +102,7 @@ fn lost(messages: &[Message], guard: i32, counters: Counters, outputs: Outputs) 
         survivors_killed: None,
         counters,
         denied: None,
-        denied_calls: Vec::new(),
+        opened: None,
         outputs,
     })
 }

@@ -7,7 +7,7 @@ use nix::sys::utsname::uname;
 use xt_core::digest::Digest;
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
 use xt_core::manifest::intent::{Floor, Profile};
-use xt_core::verb::custody::{self as promised, CONTROLS, asked, overall, residue as residue_of};
+use xt_core::verb::custody::{self as promised, OWN_NETWORK, asked, controls, overall, residue as residue_of};
 
 use crate::admit::Admitted;
 use crate::group::{Group, Refused};
@@ -15,7 +15,7 @@ use crate::identity::Way;
 use crate::namespace::{Failed, code_attributes, folders, names};
 use crate::outside::CONTROL;
 use crate::policy::{INPUTS, Policy};
-use crate::probe::{ATTEMPTS, Attempt, OK, TWINS};
+use crate::probe::{OK, TWINS, attempts_of};
 use crate::{filter, rules};
 
 /// What was set up and what was tried.
@@ -88,11 +88,12 @@ struct Made {
 
 /// The record, but for what was mounted.
 pub(crate) fn judge(policy: &Policy, evidence: &Evidence) -> Custody {
-    let controls: Vec<Control> = CONTROLS.iter().map(|id| control(policy, evidence, id)).collect();
+    let controls: Vec<Control> = controls(policy.network).iter().map(|id| control(policy, evidence, id)).collect();
     let overall = overall(&controls);
     let filtered = evidence.layers.get("filter").is_some_and(Result::is_ok);
     Custody {
         profile: policy.profile,
+        network: policy.network,
         host: Host {
             kernel: uname().map_or_else(|_| "unknown".into(), |name| name.release().to_string_lossy().into_owned()),
             landlock: rules::version(),
@@ -105,7 +106,7 @@ pub(crate) fn judge(policy: &Policy, evidence: &Evidence) -> Custody {
         overall,
         controls,
         mounts: Vec::new(),
-        filter: filtered.then(|| filter::digest(&filter::program(evidence.asked_namespaces, true))),
+        filter: filtered.then(|| filter::digest(&filter::program(evidence.asked_namespaces, true, policy.network))),
         environment: policy.environment.keys().cloned().collect(),
         descriptors: descriptors(policy),
         attestation: Attestation::SelfAttested,
@@ -153,7 +154,7 @@ fn inputs(policy: &Policy) -> Option<Digest> {
 
 fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
     let floor = policy.floor.get(id).copied().unwrap_or(Floor::Required);
-    if !asked(policy.profile, id) {
+    if !asked(policy.profile, policy.network, id) {
         return Control {
             id: id.into(),
             floor,
@@ -206,10 +207,10 @@ fn untried(evidence: &Evidence, id: &str) -> Vec<Layer> {
         _ => evidence.asked_namespaces && evidence.namespaces.is_ok(),
     };
     let version = rules::version();
-    let own: Vec<&Attempt> = ATTEMPTS.iter().filter(|attempt| attempt.control == id).collect();
+    let own = attempts_of(id);
     let silent = |stage: &Layer| {
-        let mut due = own.iter().filter(|attempt| attempt.stopped_by(*stage, version));
-        due.any(|attempt| evidence.outcome(stage.word(), attempt.name).is_none())
+        let due = |layers: &[(Layer, u64)]| layers.iter().any(|(layer, since)| layer == stage && *since <= version);
+        own.iter().any(|(name, layers)| due(layers) && evidence.outcome(stage.word(), name).is_none())
     };
     ALONE.into_iter().filter(|stage| stands(stage) && silent(stage)).collect()
 }
@@ -227,12 +228,13 @@ fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
 }
 
 fn proof(evidence: &Evidence, id: &str) -> Vec<Probe> {
-    let attempts = ATTEMPTS.iter().map(|attempt| (attempt.control, attempt.name));
-    let twins = TWINS.iter().map(|(control, name, _)| (*control, *name));
+    let twins = TWINS.iter().filter(|(control, _, _)| *control == id).map(|(_, name, _)| (*name, &[][..]));
     let mut proof = Vec::new();
-    for (_, name) in attempts.chain(twins).filter(|(control, _)| *control == id) {
+    for (name, layers) in attempts_of(id).into_iter().chain(twins) {
         let control = evidence.outcome(CONTROL, name).cloned().unwrap_or_else(|| "not tried".into());
-        for stage in ALONE.into_iter().chain([Layer::All]) {
+        // What a layer does not stop alone, though it was tried for another control, shows nothing here.
+        let own = |stage: &Layer| *stage == Layer::All || layers.iter().any(|(layer, _)| layer == stage);
+        for stage in ALONE.into_iter().chain([Layer::All]).filter(own) {
             if let Some(inside) = evidence.outcome(stage.word(), name) {
                 proof.push(Probe { probe: name.into(), stage, control: control.clone(), inside: inside.clone() });
             }
@@ -278,6 +280,10 @@ fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
         "limit.processes" => vec![group(evidence.processes, "pids"), limit("processes")],
         "limit.storage" => vec![limit("file size")],
         "network.none" => vec![layer("filter", "sockets"), layer("landlock", "TCP, abstract sockets")],
+        OWN_NETWORK if full => vec![layer("filter", "families of sockets"), layer("landlock", "abstract sockets")],
+        OWN_NETWORK => {
+            vec![("network namespace".into(), Err(format!("namespaces: the profile {} has none", policy.profile)))]
+        }
         "privileges.none" => vec![
             ("no_new_privs".into(), Ok(())),
             ("capabilities dropped".into(), Ok(())),
@@ -288,7 +294,7 @@ fn made(policy: &Policy, evidence: &Evidence, id: &str) -> Made {
     if full {
         let own: &[&str] = match id {
             "credentials.none" | "filesystem.read" | "filesystem.write" | "limit.files" | "limit.storage" => &["mount"],
-            "network.none" => &["network"],
+            "network.none" | OWN_NETWORK => &["network"],
             "process.isolated" => &["process", "ipc", "uts", "cgroup"],
             _ => &[],
         };

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use libc::{BPF_ABS, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 use nix::errno::Errno;
 use xt_core::digest::{Digest, Hasher};
+use xt_core::manifest::intent::Network;
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
+/// Offset of the high half of an argument; both architectures are little-endian.
+const HIGH: u32 = 4;
 
 /// `AUDIT_ARCH_*` of linux/audit.h.
 #[cfg(target_arch = "x86_64")]
@@ -27,11 +30,13 @@ const NEWEST: u32 = 462;
 /// Bits of a mode that let others run with the owner's rights.
 const SET_ID: u32 = 0o6000;
 
-/// A test of the low half of an argument.
+/// A test of an argument, of its low half unless it says otherwise.
 #[derive(Clone, Copy)]
 enum Test {
     /// Any of these bits is set.
     Any(u32),
+    /// Any of these bits of the high half is set.
+    AnyHigh(u32),
     /// It is this value.
     Is(u32),
     /// It is another value.
@@ -45,6 +50,8 @@ enum Answer {
     Counted,
     /// It fails as if the kernel did not know it; programs then fall back to an older call.
     Unknown,
+    /// It is noted with what it asks for, and goes on.
+    Noted,
 }
 
 struct Rule {
@@ -62,14 +69,6 @@ macro_rules! calls {
 
 /// Refused whatever the arguments, and counted.
 const REFUSED: &[(&str, i64)] = calls![
-    // Sockets of every family: with none, there is no network, whatever the namespaces and landlock may miss.
-    SYS_socket,
-    SYS_socketpair,
-    SYS_bind,
-    SYS_connect,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
     // Other processes.
     SYS_ptrace,
     SYS_process_vm_readv,
@@ -179,6 +178,18 @@ const REFUSED: &[(&str, i64)] = calls![
     SYS_move_pages,
 ];
 
+/// Sockets of every family, refused where no network is admitted: with none, there is no network, whatever the namespaces
+/// and landlock may miss.
+const SOCKETS: &[(&str, i64)] =
+    calls![SYS_socket, SYS_socketpair, SYS_bind, SYS_connect, SYS_listen, SYS_accept, SYS_accept4];
+
+/// Noted where a network is admitted: with an address they say whom the program wants to reach, or to be for others.
+const NOTED: &[(&str, i64)] = calls![SYS_bind, SYS_connect, SYS_sendto, SYS_sendmsg];
+
+/// Where a network is admitted: many messages in one call, which could be noted only in part. Programs then send one
+/// after the other.
+const MANY: &[(&str, i64)] = calls![SYS_sendmmsg];
+
 /// Calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[(&str, i64)] = calls![
@@ -273,13 +284,43 @@ const SET_SIGNAL: i32 = 10;
 /// `SIOCSPGRP`), and flags of files (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`).
 const TERMINAL_AND_FLAGS: [u32; 7] = [0x5412, 0x541c, 0x540e, 0x8901, 0x8902, 0x4008_6602, 0x401c_5820];
 
+/// Rules for sockets. Path sockets are granted only with a file system of its own: landlock does not restrict them before
+/// its ninth version, and they lead out of everything else.
+fn sockets(paths: bool, network: Network) -> Vec<Rule> {
+    let rule =
+        |call: &[(&str, i64)], tests: &[(u32, Test)], answer| Rule { number: call[0].1, tests: tests.to_vec(), answer };
+    if network == Network::None {
+        return SOCKETS.iter().map(|call| rule(&[*call], &[], Answer::Counted)).collect();
+    }
+    let families: &[i32] =
+        if paths { &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_INET, libc::AF_INET6] };
+    let others: Vec<(u32, Test)> = families.iter().map(|family| (0, Test::Not(family.cast_unsigned()))).collect();
+    vec![
+        rule(calls![SYS_socket], &others, Answer::Counted),
+        rule(calls![SYS_socketpair], &[(0, Test::Not(libc::AF_UNIX.cast_unsigned()))], Answer::Counted),
+        rule(calls![SYS_bind], &[], Answer::Noted),
+        rule(calls![SYS_connect], &[], Answer::Noted),
+        rule(calls![SYS_sendmsg], &[], Answer::Noted),
+        // Without an address it goes where an earlier call has led.
+        rule(calls![SYS_sendto], &[(4, Test::Any(u32::MAX))], Answer::Noted),
+        rule(calls![SYS_sendto], &[(4, Test::AnyHigh(u32::MAX))], Answer::Noted),
+        rule(MANY, &[], Answer::Unknown),
+    ]
+}
+
+/// Whether a call that was handed over is to go on.
+pub(crate) fn is_noted(number: i32, network: Network) -> bool {
+    network != Network::None && NOTED.iter().any(|(_, noted)| *noted == i64::from(number))
+}
+
 /// The rules, in the order in which the program tests them.
-fn rules(metadata: bool) -> Vec<Rule> {
+fn rules(metadata: bool, network: Network) -> Vec<Rule> {
     let plain = |calls: &[(&str, i64)], answer| {
         calls.iter().map(|(_, number)| Rule { number: *number, tests: Vec::new(), answer }).collect::<Vec<_>>()
     };
     let mut rules = plain(REFUSED, Answer::Counted);
     rules.extend(plain(REFUSED_HERE, Answer::Counted));
+    rules.extend(sockets(metadata, network));
     rules.extend(plain(UNKNOWN, Answer::Unknown));
     if !metadata {
         rules.extend(plain(METADATA, Answer::Counted));
@@ -289,16 +330,18 @@ fn rules(metadata: bool) -> Vec<Rule> {
     rules
 }
 
-/// Name of the refused call with this number.
+/// Name of the refused or noted call with this number.
 pub(crate) fn name(number: i32) -> Option<&'static str> {
-    let tables = [REFUSED, REFUSED_HERE, UNKNOWN, METADATA, METADATA_HERE, BY_ARGUMENT, BY_ARGUMENT_HERE];
+    let tables =
+        [REFUSED, REFUSED_HERE, SOCKETS, NOTED, MANY, UNKNOWN, METADATA, METADATA_HERE, BY_ARGUMENT, BY_ARGUMENT_HERE];
     let named = tables.into_iter().flatten().find(|(_, known)| *known == i64::from(number));
     named.map(|(name, _)| name.trim_start_matches("SYS_"))
 }
 
-/// The program. `metadata` is whether modes, owners and times may be changed; `listen` hands counted calls over,
-/// otherwise they fail without being counted.
-pub(crate) fn program(metadata: bool, listen: bool) -> Vec<sock_filter> {
+/// The program. `metadata` is whether modes, owners and times may be changed, because the trainer has a file system of
+/// its own; `listen` hands counted calls over, otherwise they fail without being counted, and noted ones, which otherwise
+/// go on without being noted.
+pub(crate) fn program(metadata: bool, listen: bool, network: Network) -> Vec<sock_filter> {
     let mut program = vec![
         load(ARCHITECTURE),
         jump(BPF_JEQ, OURS, 1, 0),
@@ -311,7 +354,7 @@ pub(crate) fn program(metadata: bool, listen: bool) -> Vec<sock_filter> {
     }
     program.extend([jump(BPF_JGT, NEWEST, 0, 1), answer(refused(Errno::ENOSYS))]);
     let mut by_number: BTreeMap<u32, Vec<Rule>> = BTreeMap::new();
-    for rule in rules(metadata) {
+    for rule in rules(metadata, network) {
         by_number.entry(u32::try_from(rule.number).unwrap_or(u32::MAX)).or_default().push(rule);
     }
     search(&mut program, &by_number.into_iter().collect::<Vec<_>>(), listen);
@@ -385,15 +428,18 @@ fn append(program: &mut Vec<sock_filter>, rule: &Rule, listen: bool) {
     let end = match rule.answer {
         Answer::Counted => counted(listen),
         Answer::Unknown => refused(Errno::ENOSYS),
+        Answer::Noted if listen => libc::SECCOMP_RET_USER_NOTIF,
+        Answer::Noted => libc::SECCOMP_RET_ALLOW,
     };
     // Two steps a test, then the answer.
     let tests = u8::try_from(rule.tests.len()).unwrap_or(u8::MAX / 4);
     for (index, (argument, test)) in (0_u8..).zip(&rule.tests) {
-        program.push(load(ARGUMENTS + 8 * argument));
+        let high = if matches!(test, Test::AnyHigh(_)) { HIGH } else { 0 };
+        program.push(load(ARGUMENTS + 8 * argument + high));
         // From the jump of this test past the answer: the remaining tests, and one.
         let away = 2 * (tests - 1 - index) + 1;
         program.push(match test {
-            Test::Any(bits) => jump(BPF_JSET, *bits, 0, away),
+            Test::Any(bits) | Test::AnyHigh(bits) => jump(BPF_JSET, *bits, 0, away),
             Test::Is(value) => jump(BPF_JEQ, *value, 0, away),
             Test::Not(value) => jump(BPF_JEQ, *value, away, 0),
         });
@@ -439,6 +485,8 @@ mod tests {
                     accumulator = match step.k {
                         NUMBER => number,
                         ARCHITECTURE => OURS,
+                        // No argument of these tests has a high half.
+                        offset if offset % 8 == HIGH => 0,
                         offset => arguments[((offset - ARGUMENTS) / 8) as usize],
                     }
                 }
@@ -460,6 +508,7 @@ mod tests {
                 Test::Any(bits) => value & bits != 0,
                 Test::Is(wanted) => value == *wanted,
                 Test::Not(other) => value != *other,
+                Test::AnyHigh(_) => false,
             }
         };
         let first = rules.iter().find(|rule| rule.number == i64::from(number) && rule.tests.iter().all(holds));
@@ -468,16 +517,22 @@ mod tests {
             Some(Answer::Counted) if listen => libc::SECCOMP_RET_USER_NOTIF,
             Some(Answer::Counted) => refused(Errno::EPERM),
             Some(Answer::Unknown) => refused(Errno::ENOSYS),
+            Some(Answer::Noted) if listen => libc::SECCOMP_RET_USER_NOTIF,
+            Some(Answer::Noted) => libc::SECCOMP_RET_ALLOW,
         }
     }
 
     #[test]
     fn the_search_says_of_every_call_what_the_rules_say() {
-        for (metadata, listen) in [(true, true), (true, false), (false, true), (false, false)] {
-            let (program, rules) = (program(metadata, listen), rules(metadata));
+        let worlds = Network::ALL.iter().flat_map(|network| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(metadata, listen)| (metadata, listen, *network))
+        });
+        for (metadata, listen, network) in worlds {
+            let (program, rules) = (program(metadata, listen, network), rules(metadata, network));
             let mut values: Vec<u32> = vec![0, u32::MAX, 0o100, SET_ID, NEW_NAMESPACES];
             values.extend(rules.iter().flat_map(|rule| &rule.tests).map(|(_, test)| match test {
-                Test::Any(value) | Test::Is(value) | Test::Not(value) => *value,
+                Test::Any(value) | Test::AnyHigh(value) | Test::Is(value) | Test::Not(value) => *value,
             }));
             let mut refusals = 0;
             for number in 0..=NEWEST {
@@ -497,22 +552,41 @@ mod tests {
 
     #[test]
     fn every_refused_call_has_a_name() {
-        for rule in rules(false) {
+        for rule in Network::ALL.iter().flat_map(|network| rules(false, *network)) {
             assert!(name(i32::try_from(rule.number).unwrap()).is_some(), "call {}", rule.number);
         }
         assert_eq!(name(i32::try_from(libc::SYS_socket).unwrap()), Some("socket"));
         assert_eq!(name(i32::try_from(libc::SYS_read).unwrap()), None);
     }
 
+    #[test]
+    fn an_admitted_network_has_sockets_of_three_families_and_no_other() {
+        let socket = u32::try_from(libc::SYS_socket).unwrap();
+        let granted = |paths, network| -> Vec<u32> {
+            let program = program(paths, false, network);
+            (0..64)
+                .filter(|family| run(&program, socket, [*family, 1, 0, 0, 0, 0]) == libc::SECCOMP_RET_ALLOW)
+                .collect()
+        };
+        assert_eq!(granted(true, Network::None), Vec::<u32>::new());
+        assert_eq!(granted(true, Network::Loopback), [1, 2, 10]);
+        assert_eq!(granted(false, Network::Host), [2, 10], "path sockets lead out where there is no own file system");
+        let program = program(true, true, Network::Host);
+        let say = |number: i64, arguments| run(&program, u32::try_from(number).unwrap(), arguments);
+        assert_eq!(say(libc::SYS_connect, [0; 6]), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(say(libc::SYS_sendto, [3, 1, 1, 0, 1, 16]), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(say(libc::SYS_sendto, [3, 1, 1, 0, 0, 0]), libc::SECCOMP_RET_ALLOW);
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn calls_by_the_x32_numbers_are_refused() {
-        assert_eq!(run(&program(true, true), X32 + 1, [0; 6]), refused(Errno::EPERM));
+        assert_eq!(run(&program(true, true, Network::None), X32 + 1, [0; 6]), refused(Errno::EPERM));
     }
 
     #[test]
     fn what_the_design_wants_refused_is_refused_whatever_the_arguments() {
-        let program = program(true, false);
+        let program = program(true, false, Network::None);
         for (name, number) in calls![
             SYS_socket,
             SYS_memfd_create,

@@ -13,11 +13,14 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpid, sethostname};
 use xt_core::manifest::custody::Layer;
+use xt_core::manifest::intent::Network;
 
 use crate::child::{Setup, become_trainer, tell};
+use crate::ending::{DENIED, OPENED};
 use crate::error::errno;
 use crate::limits::Bounds;
 use crate::namespace::{Failed, Tree, at, leave_the_host};
+use crate::opened::opened;
 use crate::probe::{Scene, outcomes};
 use crate::sys::{self, Fork, Reaped};
 use crate::wire::{receive, send, wire};
@@ -61,7 +64,7 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
     // It was closed with the others.
     std::mem::forget(theirs);
     rooted(setup, &scene, &handoff)?;
-    let mut guard = Guard { setup, trainer, children, handoff: Some(handoff), listener: None, denied: None };
+    let mut guard = Guard { setup, trainer, children, handoff: Some(handoff), listener: None, heard: None };
     let ended = guard.until_the_end()?;
     let survivors = guard.kill_survivors();
     guard.report(&ended, survivors);
@@ -76,6 +79,9 @@ fn enter(setup: &Setup) -> Result<(), Failed> {
     sys::control(libc::PR_SET_PDEATHSIG, u64::from(libc::SIGKILL.cast_unsigned()))
         .map_err(at("tying the guard to the supervisor"))?;
     setup.way.map(setup.starter.0, setup.starter.1)?;
+    if setup.policy.network == Network::Loopback {
+        sys::raise_loopback().map_err(at("switching loopback on"))?;
+    }
     sethostname("xt").map_err(at("naming the host"))?;
     let tree = Tree { base: setup.base, policy: setup.policy, admitted: setup.admitted, owner: setup.way.user() };
     let built = tree.enter()?;
@@ -133,25 +139,56 @@ struct Guard<'a> {
     children: SignalFd,
     handoff: Option<OwnedFd>,
     listener: Option<OwnedFd>,
-    /// None while they are not the trainer's own.
-    denied: Option<Denied>,
+    /// None while they are not the trainer's own, and where somebody else listens.
+    heard: Option<Heard>,
 }
 
-/// Refused calls of the trainer.
+/// Calls of the trainer that were handed over.
 #[derive(Default)]
-struct Denied {
-    counts: BTreeMap<String, u64>,
-    calls: Vec<String>,
+struct Heard {
+    /// Those refused.
+    denied: Noted,
+    /// Those on an admitted network.
+    opened: Noted,
 }
 
-impl Denied {
-    fn note(&mut self, call: &sys::Handed) {
-        let name = filter::name(call.number).map_or_else(|| call.number.to_string(), String::from);
-        if self.calls.len() < RECORDED {
-            let arguments: Vec<String> = call.arguments.iter().map(|argument| format!("{argument:x}")).collect();
-            self.calls.push(format!("{name}({})", arguments.join(",")));
+/// Calls that were counted.
+#[derive(Default)]
+struct Noted {
+    counts: BTreeMap<String, u64>,
+    first: Vec<String>,
+}
+
+impl Noted {
+    fn note(&mut self, name: String, shown: impl FnOnce() -> String) {
+        if self.first.len() < RECORDED {
+            self.first.push(shown());
         }
         *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// Tells the supervisor, each call as one of `kind`.
+    fn tell(&self, wire: i32, kind: &str) {
+        for (name, count) in &self.counts {
+            tell(wire, &["count", kind, name, &count.to_string()]);
+        }
+        for call in &self.first {
+            tell(wire, &["call", kind, call]);
+        }
+    }
+}
+
+impl Heard {
+    fn refused(&mut self, call: &sys::Handed) {
+        let name = filter::name(call.number).map_or_else(|| call.number.to_string(), String::from);
+        let arguments = || call.arguments.map(|argument| format!("{argument:x}")).join(",");
+        self.denied.note(name.clone(), || format!("{name}({})", arguments()));
+    }
+
+    fn went_on(&mut self, listener: &OwnedFd, call: &sys::Handed) {
+        if let Some((name, asked)) = opened(listener, call) {
+            self.opened.note(name, || asked);
+        }
     }
 }
 
@@ -202,17 +239,23 @@ impl Guard<'_> {
                 self.listener = message.descriptor.take();
                 self.listener.iter().for_each(sys::hand_over_nearby);
             }
-            Ok(Some(_)) => self.denied = Some(Denied::default()),
+            // Without a listener nobody counts, which is not the same as nothing.
+            Ok(Some(_)) => self.heard = self.listener.as_ref().map(|_| Heard::default()),
             Ok(None) | Err(_) => self.handoff = None,
         }
     }
 
-    /// Refuses a call that the filter handed over.
+    /// Refuses a call that the filter handed over, or lets one on an admitted network go on.
     fn answer(&mut self) {
         let Some(listener) = &self.listener else { return };
         match sys::next_call(listener) {
+            Ok(call) if filter::is_noted(call.number, self.setup.policy.network) => {
+                self.heard.iter_mut().for_each(|heard| heard.went_on(listener, &call));
+                // The caller may have been killed meanwhile.
+                sys::let_call(listener, &call).ok();
+            }
             Ok(call) => {
-                self.denied.iter_mut().for_each(|denied| denied.note(&call));
+                self.heard.iter_mut().for_each(|heard| heard.refused(&call));
                 // The caller may have been killed meanwhile.
                 sys::refuse_call(listener, &call, Errno::EPERM).ok();
             }
@@ -289,11 +332,10 @@ impl Guard<'_> {
     }
 
     fn report(&self, ended: &Reaped, survivors: u64) {
-        for (name, count) in self.denied.iter().flat_map(|denied| &denied.counts) {
-            tell(self.setup.guard, &["denied", name, &count.to_string()]);
-        }
-        for call in self.denied.iter().flat_map(|denied| &denied.calls) {
-            tell(self.setup.guard, &["call", call]);
+        if let Some(heard) = &self.heard {
+            heard.denied.tell(self.setup.guard, DENIED);
+            heard.opened.tell(self.setup.guard, OPENED);
+            tell(self.setup.guard, &["heard", self.setup.policy.network.word()]);
         }
         let numbers = [ended.cpu_nanoseconds, ended.peak_memory_bytes, survivors].map(|number| number.to_string());
         let [cpu, memory, survivors] = &numbers;

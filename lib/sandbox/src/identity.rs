@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use xt_core::manifest::intent::Network;
 
 use crate::namespace::{Failed, at};
 use crate::sys;
@@ -49,9 +50,10 @@ impl Way {
         }
     }
 
-    /// Namespaces to make, as flags of clone(2).
-    pub(crate) fn namespaces(self) -> i32 {
-        let all = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    /// Namespaces to make, as flags of clone(2). Only an admitted network of the host is none of its own.
+    pub(crate) fn namespaces(self, network: Network) -> i32 {
+        let always = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let all = if network == Network::Host { always } else { always | libc::CLONE_NEWNET };
         if self == Self::Mapped { all | libc::CLONE_NEWUSER } else { all }
     }
 

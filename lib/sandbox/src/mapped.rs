@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use nix::unistd::Pid;
 use xt_core::digest::Digest;
 use xt_core::manifest::custody::Custody;
+use xt_core::manifest::intent::Profile;
 
 use crate::error::{SandboxError, doing, errno};
+use crate::policy::INPUTS;
 
 /// A file that is mapped executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,19 +17,42 @@ pub struct Mapped {
     pub path: String,
     /// Digest of the admitted file at this place; absent when nothing was admitted there.
     pub digest: Option<Digest>,
+    /// Whether it is an admitted file or lies in an admitted root.
+    pub admitted: bool,
 }
 
 /// The files that the process maps executable, sorted by path (proc_pid_maps(5)).
 pub(crate) fn mapped(trainer: Pid, custody: &Custody) -> Result<Vec<Mapped>, SandboxError> {
     let maps = std::fs::read_to_string(format!("/proc/{trainer}/maps"))
         .map_err(|error| doing("reading what the trainer has mapped")(errno(&error)))?;
-    let admitted: BTreeMap<&str, Option<Digest>> =
-        custody.mounts.iter().map(|mount| (mount.at.as_str(), mount.digest)).collect();
+    let admitted = admitted(custody);
     let mut paths: Vec<&str> = maps.lines().filter_map(executable).collect();
     paths.sort_unstable();
     paths.dedup();
-    let found = |path: &str| Mapped { path: path.into(), digest: admitted.get(path).copied().flatten() };
+    if paths.is_empty() {
+        // It has ended, and nobody has waited for it yet.
+        return Err(doing("reading what the trainer has mapped")(nix::errno::Errno::ESRCH));
+    }
+    let in_root = |path: &str| {
+        let root = |at: &str| at != INPUTS && std::path::Path::new(path).starts_with(at);
+        admitted.iter().any(|(at, digest)| digest.is_some() && root(at))
+    };
+    let found = |path: &str| Mapped {
+        path: path.into(),
+        digest: admitted.get(path).copied().flatten(),
+        admitted: in_root(path),
+    };
     Ok(paths.into_iter().map(found).collect())
+}
+
+/// Digests by place. On the host's own file system a place may lead through links, and the kernel names what is at their
+/// end.
+fn admitted(custody: &Custody) -> BTreeMap<String, Option<Digest>> {
+    let own_root = custody.profile == Profile::Full;
+    let real = |at: &str| std::fs::canonicalize(at).ok().map(|path| path.to_string_lossy().into_owned());
+    let mounts = custody.mounts.iter().map(|mount| (mount.at.clone(), mount.digest));
+    let ends = custody.mounts.iter().filter(|_| !own_root).filter_map(|mount| Some((real(&mount.at)?, mount.digest)));
+    ends.chain(mounts).collect()
 }
 
 /// The file of a line, if it is mapped executable: address, permissions, offset, device, inode, and the path.

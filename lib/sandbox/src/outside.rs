@@ -10,6 +10,7 @@ use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid, pipe2, read};
 use xt_core::manifest::custody::Layer;
+use xt_core::manifest::intent::Network;
 
 use crate::error::{SandboxError, doing};
 use crate::filter;
@@ -32,8 +33,8 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Starts to try everything. `layers` is whether to try landlock and the filter alone, too.
-    pub(crate) fn begin(way: Way, layers: bool, scene: &Scene) -> Result<Self, SandboxError> {
+    /// Starts to try everything. With `layers`, landlock and the filter alone, too, as they are with this network.
+    pub(crate) fn begin(way: Way, layers: Option<Network>, scene: &Scene) -> Result<Self, SandboxError> {
         let failed = || doing("making a neighbour");
         for _ in 0..=SMALL {
             let (wire, theirs) = wire().map_err(failed())?;
@@ -116,7 +117,7 @@ pub(crate) fn tell(wire: BorrowedFd<'_>, stage: &str, outcomes: &[(&str, String)
 }
 
 /// Is there to be found by others until its maker closes a pipe.
-fn be_a_neighbour(way: Way, layers: bool, scene: &Scene, wire: &OwnedFd, ours: &OwnedFd) -> ! {
+fn be_a_neighbour(way: Way, layers: Option<Network>, scene: &Scene, wire: &OwnedFd, ours: &OwnedFd) -> ! {
     let own = getpid();
     if own.as_raw() < SMALL || way.become_dedicated().is_err() || be_readable().is_err() {
         sys::leave(1);
@@ -126,10 +127,10 @@ fn be_a_neighbour(way: Way, layers: bool, scene: &Scene, wire: &OwnedFd, ours: &
     sys::ignore_signal(libc::SIGCHLD);
     let scene = Scene { neighbour: own, ..scene.clone() };
     apart(|| without_layers(&scene, wire));
-    if layers {
-        apart(|| landlock_alone(&scene, wire));
+    if let Some(network) = layers {
+        apart(|| landlock_alone(&scene, wire, network));
         // The neighbour itself is not confined by what a child of it does to itself.
-        sys::apart(0, &mut || filter_alone(&scene, wire)).ok();
+        sys::apart(0, &mut || filter_alone(&scene, wire, network)).ok();
     }
     // Nobody is to wait for the end of something that only this copy keeps open.
     sys::close_others(&[ours.as_raw_fd()]).ok();
@@ -163,10 +164,10 @@ fn without_layers(scene: &Scene, wire: &OwnedFd) {
 }
 
 /// The filter, without handing calls over: nobody would answer them.
-fn filter_alone(scene: &Scene, wire: &OwnedFd) -> i32 {
+fn filter_alone(scene: &Scene, wire: &OwnedFd, network: Network) -> i32 {
     sys::default_signal(libc::SIGCHLD);
     let installed = sys::control(libc::PR_SET_NO_NEW_PRIVS, 1)
-        .and_then(|_| sys::install_filter(&filter::program(true, false), false).map(drop));
+        .and_then(|_| sys::install_filter(&filter::program(true, false, network), false).map(drop));
     if installed.is_ok() {
         let stage = Layer::Filter;
         tell(wire.as_fd(), stage.word(), &outcomes(scene, |attempt| attempt.stopped_by(stage, 0)));
@@ -175,9 +176,9 @@ fn filter_alone(scene: &Scene, wire: &OwnedFd) -> i32 {
 }
 
 /// Landlock with the rights of a trainer and nothing granted but to read in a folder.
-fn landlock_alone(scene: &Scene, wire: &OwnedFd) {
+fn landlock_alone(scene: &Scene, wire: &OwnedFd, network: Network) {
     let confined = sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|errno| (String::new(), errno));
-    if confined.and_then(|_| rules::confine_to_read(&scene.inputs)).is_ok() {
+    if confined.and_then(|_| rules::confine_to_read(&scene.inputs, network)).is_ok() {
         let (stage, version) = (Layer::Landlock, rules::version());
         tell(wire.as_fd(), stage.word(), &outcomes(scene, |attempt| attempt.stopped_by(stage, version)));
     }

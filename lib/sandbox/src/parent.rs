@@ -174,7 +174,8 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
     }
     // What follows happens while the guard builds its root.
     let open = standing.canary.open_folder();
-    let outside = Outside::begin(way, policy.profile != Profile::None, &standing.canary.scene(&open, &open)?)?;
+    let layers = (policy.profile != Profile::None).then_some(policy.network);
+    let outside = Outside::begin(way, layers, &standing.canary.scene(&open, &open)?)?;
     standing.group = Group::make(&policy.limits, 1);
     if standing.guard.is_some() {
         standing.follow(bounds(policy, admitted, way, &standing.group), &outside)?;
@@ -220,7 +221,7 @@ fn launch(setup: &Setup) -> Result<Result<Pid, Errno>, SandboxError> {
             Fork::Parent(pid) => Ok(Ok(pid)),
         };
     }
-    let flags = setup.way.namespaces();
+    let flags = setup.way.namespaces(setup.policy.network);
     if !sys::has_one_thread() {
         return launch_among_threads(setup, flags);
     }

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use xt_core::digest::Digest;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 
 /// Where the trainer finds its inputs in the full profile.
 pub const INPUTS: &str = "/xt/in";
@@ -51,6 +51,8 @@ pub struct Policy {
     pub brought: Brought,
     /// Limits.
     pub limits: Limits,
+    /// The network that the program gets. `loopback` takes the full profile.
+    pub network: Network,
 }
 
 /// What a program brought as it is needs beside its libraries.

@@ -16,6 +16,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, execve};
 use xt_core::manifest::custody::Layer;
+use xt_core::verb::custody::OWN_NETWORK;
 
 use crate::error::errno;
 use crate::policy::Limits;
@@ -113,6 +114,18 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("process.isolated", "read_a_neighbours_environment", read_environment, &[PROCESS, FILES]),
     attempt("process.isolated", "read_a_neighbours_memory", read_memory, &[PROCESS, FILES, FILTER]),
 ];
+
+/// Attempts that a network of its own stops although sockets are granted, each with the layers that stop it then.
+const OWN_NETWORK_ATTEMPTS: [(&str, &[(Layer, u64)]); 3] =
+    [("connect_to_tcp", &[NET]), ("connect_to_abstract_socket", &[NET, SCOPES]), ("connect_to_path_socket", &[MOUNT])];
+
+/// The attempts that prove a control, each with the layers that stop it alone and since which version.
+pub(crate) fn attempts_of(control: &str) -> Vec<(&'static str, &'static [(Layer, u64)])> {
+    if control == OWN_NETWORK {
+        return OWN_NETWORK_ATTEMPTS.to_vec();
+    }
+    ATTEMPTS.iter().filter(|attempt| attempt.control == control).map(|attempt| (attempt.name, attempt.layers)).collect()
+}
 
 type FolderAttempt = fn(&Path) -> Result<(), Errno>;
 

@@ -8,6 +8,7 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use nix::errno::Errno;
+use xt_core::manifest::intent::Network;
 
 use crate::admit::Admitted;
 use crate::namespace::{DEVICES, Failed, at};
@@ -109,15 +110,16 @@ fn grants(policy: &Policy, admitted: &[Admitted], proc: bool) -> Vec<(PathBuf, G
 
 /// Confines the calling thread and its children for ever.
 pub(crate) fn confine(policy: &Policy, admitted: &[Admitted], proc: bool) -> Result<(), Failed> {
-    restrict(&grants(policy, admitted, proc))
+    restrict(&grants(policy, admitted, proc), policy.network)
 }
 
 /// Confines the calling thread for ever to reading below `folder`, with the same rights withheld as from a trainer.
-pub(crate) fn confine_to_read(folder: &Path) -> Result<(), Failed> {
-    restrict(&[(folder.into(), Grant::ReadTree)])
+pub(crate) fn confine_to_read(folder: &Path, network: Network) -> Result<(), Failed> {
+    restrict(&[(folder.into(), Grant::ReadTree)], network)
 }
 
-fn restrict(grants: &[(PathBuf, Grant)]) -> Result<(), Failed> {
+/// Who is admitted to a network may use its ports; sockets by abstract name stay within the run all the same.
+fn restrict(grants: &[(PathBuf, Grant)], network: Network) -> Result<(), Failed> {
     let offered = ask().map_err(at("landlock"))?;
     let version = ABI::from(i32::try_from(offered.min(NEWEST)).unwrap_or(0));
     let failed = |stage: &str| (format!("landlock: {stage}"), last());
@@ -125,7 +127,7 @@ fn restrict(grants: &[(PathBuf, Grant)]) -> Result<(), Failed> {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(version))
         .map_err(|_| failed("files"))?;
-    if version >= ABI::V4 {
+    if version >= ABI::V4 && network == Network::None {
         ruleset = ruleset.handle_access(AccessNet::from_all(version)).map_err(|_| failed("network"))?;
     }
     if version >= ABI::V6 {

@@ -282,6 +282,8 @@ pub(crate) fn hand_over_nearby(listener: &OwnedFd) {
 /// A system call that the filter handed over.
 pub(crate) struct Handed {
     id: u64,
+    /// Number of the thread that made it.
+    pub(crate) pid: i32,
     /// Number of the call.
     pub(crate) number: i32,
     /// Its six arguments.
@@ -294,7 +296,54 @@ pub(crate) fn next_call(listener: &OwnedFd) -> Result<Handed, Errno> {
     let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the request reads and writes one such structure.
     Errno::result(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) })?;
-    Ok(Handed { id: call.id, number: call.data.nr, arguments: call.data.args })
+    Ok(Handed {
+        id: call.id,
+        pid: i32::try_from(call.pid).unwrap_or(0),
+        number: call.data.nr,
+        arguments: call.data.args,
+    })
+}
+
+/// Lets a call go on as if nobody had looked.
+pub(crate) fn let_call(listener: &OwnedFd, call: &Handed) -> Result<(), Errno> {
+    const CONTINUE: u32 = 1; // SECCOMP_USER_NOTIF_FLAG_CONTINUE of linux/seccomp.h
+    let mut answer = libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags: CONTINUE };
+    // SAFETY: the request reads one such structure.
+    let code = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+    Errno::result(code).map(drop)
+}
+
+/// Whether the thread that made a call still waits for an answer: if not, its number may be another's.
+pub(crate) fn still_waits(listener: &OwnedFd, call: &Handed) -> Result<(), Errno> {
+    let mut id = call.id;
+    // SAFETY: the request reads one 64-bit number.
+    let code = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw mut id) };
+    Errno::result(code).map(drop)
+}
+
+/// Reads `length` bytes of another process at `address`; fewer where its memory ends.
+pub(crate) fn read_bytes(pid: Pid, address: usize, length: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0_u8; length];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
+    let remote = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address), iov_len: length };
+    // SAFETY: the local vector covers the live buffer; the remote address is checked by the kernel.
+    let count = unsafe { libc::process_vm_readv(pid.as_raw(), &raw const local, 1, &raw const remote, 1, 0) };
+    bytes.truncate(usize::try_from(Errno::result(count)?).unwrap_or(0));
+    Ok(bytes)
+}
+
+/// Switches the loopback interface of the caller's network namespace on (netdevice(7)).
+pub(crate) fn raise_loopback() -> Result<(), Errno> {
+    // SAFETY: plain numbers; on success the kernel returns a new descriptor.
+    let socket = own(Errno::result(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?);
+    // SAFETY: all-zero bytes are a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP).unwrap_or(0);
+    // SAFETY: the request reads one such structure.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) }).map(drop)
 }
 
 /// Answers a call with `errno`; it never runs.

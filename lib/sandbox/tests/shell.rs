@@ -8,7 +8,7 @@ use std::path::Path;
 
 use xt_core::field::Manifest as _;
 use xt_core::manifest::custody::State;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 use xt_sandbox::{Brought, Limits, Policy, Running, start};
 
 fn policy(folder: &Path, script: &str) -> Policy {
@@ -32,6 +32,7 @@ fn policy(folder: &Path, script: &str) -> Policy {
         descriptors: Vec::new(),
         brought: Brought::default(),
         limits: Limits::of(1, 1 << 30, 1 << 24),
+        network: Network::None,
     }
 }
 

@@ -44,7 +44,8 @@ use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietR
 use xt_core::manifest::reconciliation::{Found as Settled, Reason, Reconciliation};
 use xt_core::manifest::refusal::Refusal;
 use xt_core::manifest::run::{
-    Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status, Taken, TraceReference,
+    Calls, Library, Log, Logs, Mapped, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status, Taken,
+    TraceReference,
 };
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
@@ -287,10 +288,12 @@ fn intents() -> Vec<Intent> {
             provider: text("someone"),
             retention: text("a day"),
         },
-        Network::None,
+        Network::Loopback,
     );
     other.isolation.floor = BTreeMap::from([(String::from("network.none"), Floor::Required)]);
-    vec![Intent::default_for(1), other]
+    let mut open = Intent::default_for(1);
+    open.network = Network::Host;
+    vec![Intent::default_for(1), other, open]
 }
 
 fn plans() -> Vec<Plan> {
@@ -361,9 +364,19 @@ fn run(plan: &Plan) -> Run {
             throttled_periods: Some(2),
             throttled_nanoseconds: Some(40_000_000),
             denied_calls: Some(1),
+            denied: Some(calls("socket", "socket(10,1,0,0,0,0)")),
+            opened: Some(calls("connect", "connect 127.0.0.1:8080")),
+            mapped: Some(vec![
+                Mapped { path: String::from("/xt/bin/xt-train"), digest: Some(digest("xt-train")) },
+                Mapped { path: String::from("/usr/lib/python3/lib-dynload/_ctypes.so"), digest: None },
+            ]),
             digests_cached: plan.command().map(|_| 3),
         },
     }
+}
+
+fn calls(name: &str, first: &str) -> Calls {
+    Calls { counts: BTreeMap::from([(String::from(name), 1)]), first: vec![String::from(first)] }
 }
 
 fn runs() -> Vec<Run> {
@@ -388,6 +401,9 @@ fn runs() -> Vec<Run> {
         throttled_periods: None,
         throttled_nanoseconds: None,
         denied_calls: None,
+        denied: None,
+        opened: None,
+        mapped: None,
         digests_cached: None,
     };
     let mut silent = run(&plan);
@@ -407,6 +423,7 @@ fn custodies() -> Vec<Custody> {
     };
     let custody = Custody {
         profile: Profile::Full,
+        network: Network::None,
         host: Host { kernel: String::from("6.18.0"), landlock: 7 },
         principal: Principal { user: 65_534, capabilities: String::from("0"), user_namespace: true },
         controls: vec![Control {
@@ -429,7 +446,10 @@ fn custodies() -> Vec<Custody> {
     };
     let mut unfiltered = custody.clone();
     unfiltered.filter = None;
-    vec![custody, unfiltered]
+    let mut networks: Vec<Custody> =
+        Network::ALL.iter().map(|network| Custody { network: *network, ..custody.clone() }).collect();
+    networks.push(unfiltered);
+    networks
 }
 
 fn trace() -> Trace {

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
-use crate::manifest::intent::{Floor, Profile};
+use crate::manifest::intent::{Floor, Network, Profile};
 use crate::tag;
 
 crate::record! {
@@ -14,6 +14,8 @@ crate::record! {
     pub struct Custody as tag::CUSTODY {
         /// The profile asked for.
         profile: Profile,
+        /// The network admitted.
+        network: Network,
         /// What the host offers.
         host: Host,
         /// As whom the trainer ran.

@@ -29,10 +29,14 @@ crate::record! {
 }
 
 crate::words! {
-    /// The network that a program gets.
+    /// The network that a program gets. What it asks for on an admitted one is in the run record.
     pub enum Network {
-        /// None, not even to this machine. This version admits no other.
+        /// None, not even to this machine.
         None "none",
+        /// One of its own, with nothing in it but itself: its processes can talk to each other, and to nobody else.
+        Loopback "loopback",
+        /// That of the host, with everything that the host can reach.
+        Host "host",
     }
 }
 

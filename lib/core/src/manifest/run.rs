@@ -232,6 +232,26 @@ crate::record! {
 }
 
 crate::record! {
+    /// System calls that were counted.
+    pub struct Calls {
+        /// How many of each, by name.
+        counts: BTreeMap<String, u64>,
+        /// The first 64 with what they asked for, in their order.
+        first: Vec<String>,
+    }
+}
+
+crate::record! {
+    /// A file that was mapped to be executed.
+    pub struct Mapped {
+        /// Where the trainer saw it.
+        path: String,
+        /// Digest of the admitted file in this place; `null` in a root, which has a digest as a whole, and for what nobody admitted.
+        digest: Option<Digest>,
+    }
+}
+
+crate::record! {
     /// Figures that differ between two runs of one plan; `null` means not observed.
     pub struct Observed {
         /// Wall-clock nanoseconds from start to end, by the monotonic clock.
@@ -252,6 +272,12 @@ crate::record! {
         throttled_nanoseconds: Option<u64>,
         /// System calls refused and seen by the supervisor.
         denied_calls: Option<u64>,
+        /// Which system calls were refused.
+        denied: Option<Calls>,
+        /// Which calls were made on an admitted network, as they were asked for; `null` without one, and where another program already listened to the calls of this one. A record, no proof: an address can change between the moment when it is noted and the one when the kernel reads it.
+        opened: Option<Calls>,
+        /// The files that the trainer had mapped to execute whenever the supervisor looked, sorted by path; `null` when it ended before the first look.
+        mapped: Option<Vec<Mapped>>,
         /// Files of a command whose digest was known from an earlier reading and whose times and size had not changed since, so that they were not read again.
         digests_cached: Option<u64>,
     }

@@ -23,7 +23,7 @@ use crate::relpath::RelativePath;
 use crate::verb::ancestry::{self, Ancestor, input_names};
 use crate::verb::chain::{LINES, Tally};
 use crate::verb::command::PLACES;
-use crate::verb::custody::{CONTROLS, missing, overall};
+use crate::verb::custody::{controls, missing, overall};
 use crate::verb::envelope::secret_variable;
 use crate::verb::{compare, compile};
 
@@ -296,9 +296,13 @@ pub(crate) fn check_custody(run: &Run, plan: &Plan, custody: &Custody, from: Opt
     if custody.profile != isolation.profile {
         add("/profile", format!("the plan asks for {}, found {}", isolation.profile, custody.profile));
     }
+    if custody.network != plan.intent.network {
+        add("/network", format!("the plan admits {}, found {}", plan.intent.network, custody.network));
+    }
     let found: Vec<&str> = custody.controls.iter().map(|control| control.id.as_str()).collect();
-    if found != CONTROLS {
-        add("/controls", format!("the controls are {}, in this order", CONTROLS.join(", ")));
+    let due = controls(plan.intent.network);
+    if found != due {
+        add("/controls", format!("the controls are {}, in this order", due.join(", ")));
     }
     for (index, control) in custody.controls.iter().enumerate() {
         let asked = isolation.floor.get(&control.id).copied().unwrap_or(Floor::Required);

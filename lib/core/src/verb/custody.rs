@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::manifest::custody::{Control, Custody, State};
-use crate::manifest::intent::{Floor, Profile};
+use crate::manifest::intent::{Floor, Network, Profile};
 
 /// Every control, in the order of the record.
 pub const CONTROLS: [&str; 14] = [
@@ -27,12 +27,30 @@ pub const CONTROLS: [&str; 14] = [
     "process.isolated",
 ];
 
+/// The control that stands beside `network.none` when the network of its own is admitted.
+pub const OWN_NETWORK: &str = "network.own";
+
+/// The controls of a record, in its order.
+pub fn controls(network: Network) -> Vec<&'static str> {
+    let mut all = CONTROLS.to_vec();
+    if network == Network::Loopback {
+        let after = CONTROLS.iter().position(|id| *id == "network.none").map_or(0, |index| index + 1);
+        all.insert(after, OWN_NETWORK);
+    }
+    all
+}
+
 /// Controls that the profile `none` still has.
 const BARE: [&str; 4] = ["descriptors.closed", "environment.built", "limit.memory", "limit.processes"];
 
-/// Whether the profile has this control at all.
-pub fn asked(profile: Profile, control: &str) -> bool {
-    profile != Profile::None || BARE.contains(&control)
+/// Whether the profile has this control at all, with this network admitted.
+pub fn asked(profile: Profile, network: Network, control: &str) -> bool {
+    match control {
+        // Only a namespace makes it, whatever else the profile leaves out.
+        OWN_NETWORK => network == Network::Loopback,
+        "network.none" if network != Network::None => false,
+        _ => profile != Profile::None || BARE.contains(&control),
+    }
 }
 
 /// What stays open by the nature of a control or of a profile without namespaces (named in xt(7)).
@@ -62,17 +80,18 @@ pub fn missing(custody: &Custody) -> Vec<(usize, String)> {
     };
     let controls = custody.controls.iter().enumerate();
     controls
-        .filter(|(_, control)| control.floor == Floor::Required && !kept(custody.profile, control))
+        .filter(|(_, control)| control.floor == Floor::Required && !kept(custody, control))
         .map(|(index, control)| (index, sentence(control)))
         .collect()
 }
 
 /// Whether a control is what its profile promises: everything in `full`, and all but its named residue.
-fn kept(profile: Profile, control: &Control) -> bool {
+fn kept(custody: &Custody, control: &Control) -> bool {
+    let profile = custody.profile;
     let residue = residue(profile, &control.id);
     match control.state {
         State::Enforced => true,
-        State::NotRequested => !asked(profile, &control.id),
+        State::NotRequested => !asked(profile, custody.network, &control.id),
         State::Partial => !residue.is_empty() && control.missing.iter().all(|text| residue.contains(&text.as_str())),
         State::Unavailable => profile != Profile::Full && control.id == "limit.files",
     }

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::fault::Faults;
-use crate::manifest::intent::{Intent, Venue};
+use crate::manifest::intent::{Intent, Network, Profile, Venue};
 
 /// So many secrets may be admitted: each takes a descriptor.
 const MOST: usize = 16;
@@ -27,6 +27,10 @@ pub fn check(intent: &Intent, faults: &mut Faults) {
     }
     if intent.secrets.len() > MOST {
         faults.add("intent#/secrets", "intent.secret", format!("at most {MOST} secrets are admitted"));
+    }
+    if intent.network == Network::Loopback && intent.isolation.profile != Profile::Full {
+        let message = "the network loopback is a namespace of its own, which only the profile full has";
+        faults.add("intent#/network", "intent.network", message);
     }
     if let Venue::Remote { name, egress, provider, retention } = &intent.runtime {
         let message = format!("there is no runtime {name}; this version has: local");

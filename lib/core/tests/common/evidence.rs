@@ -185,6 +185,7 @@ pub fn custody(plan: &Plan) -> Custody {
     inputs.sort();
     Custody {
         profile: Profile::Full,
+        network: plan.intent.network,
         host: Host { kernel: "6.1.0".into(), landlock: 4 },
         principal: Principal { user: 65534, capabilities: "0".into(), user_namespace: true },
         controls: CONTROLS.iter().map(control).collect(),
@@ -281,6 +282,9 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
             throttled_periods: None,
             throttled_nanoseconds: None,
             denied_calls: None,
+            denied: None,
+            opened: None,
+            mapped: None,
             digests_cached: None,
         },
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 use xt_sandbox::{Brought, Ending, Limits, Policy, Running, start};
 
 /// A run's surroundings, where every user can reach them.
@@ -54,6 +54,7 @@ impl Place {
             descriptors: Vec::new(),
             brought: Brought::default(),
             limits: Limits { processes: 400, ..Limits::of(1, 256 << 20, 16 << 20) },
+            network: Network::None,
         }
     }
 

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 use xt_sandbox::{Brought, Limits, Policy, start};
 
 use crate::support::open_up;
@@ -263,6 +263,7 @@ pub fn run_arm() {
         descriptors: Vec::new(),
         brought: Brought::default(),
         limits: LIMITS,
+        network: Network::None,
     };
     let mut running = start(policy).unwrap_or_else(|error| panic!("{error}"));
     let (stdout, stderr) = running.take_streams().unwrap();
