@@ -714,7 +714,8 @@ fn nothing_of_a_run_is_left_running() {
         bench.xt_run(&["--worker", own.to_str().unwrap(), &bench.write("plan.json", &bench.plan("daemon", 3))]);
     Ended::of(command.output().unwrap()).run(Status::Succeeded, 0);
     wait_for("the end of every process", || processes_of(Path::new("/xt/bin/own-stand-in")).is_empty().then_some(()));
-    assert!(matches!(bench.attempt().process, Some(process) if !bench::runs(process.pid)));
+    let supervisor = bench.attempt().process.unwrap().pid;
+    wait_for("the end of the supervisor", || (!bench::runs(supervisor)).then_some(()));
     let value =
         xt_core::canonical::parse(&std::fs::read(bench.run_folder(&bench.attempt().id).join("started.json")).unwrap());
     assert!(matches!(value, Ok(Value::Object(_))));
