@@ -111,7 +111,7 @@ impl Site {
         let libraries: Vec<PathBuf> =
             fs::read_dir(self.at("site/lib")).unwrap().map(|entry| entry.unwrap().path()).collect();
         // Not hashed each time: half a gigabyte.
-        let digest = |path: &PathBuf| (path.clone(), self.digest(path));
+        let digest = |path: &PathBuf| (path.clone(), Self::digest(path));
         Policy {
             profile,
             floor: ["limit.cpu", "limit.memory", "limit.processes"]
@@ -131,7 +131,7 @@ impl Site {
         }
     }
 
-    fn digest(&self, path: &Path) -> Digest {
+    fn digest(path: &Path) -> Digest {
         if path.ends_with(LIBRARY) { Digest::of(&fs::read(path).unwrap()) } else { Digest::of(b"not read") }
     }
 }
@@ -225,7 +225,7 @@ fn a_library_planted_in_any_of_them_is_loaded_outside_and_never_in_custody() {
                 let (mapped, said) = waiting(site.policy(profile, program));
                 assert!(!said.contains(CRY) && !site.was_loaded(), "{folder}, {profile}, {program}: {said}");
                 let gomp: Vec<_> = mapped.iter().filter(|file| file.path.contains("libgomp")).collect();
-                let digest = site.digest(&site.at("site/lib/libgomp.so.1"));
+                let digest = Site::digest(&site.at("site/lib/libgomp.so.1"));
                 assert_eq!(gomp.len(), 1, "{folder}, {profile}, {program}: {mapped:?} {said}");
                 assert_eq!((gomp[0].digest, gomp[0].admitted), (Some(digest), true), "{folder}, {profile}: {gomp:?}");
                 assert!(mapped.iter().all(|file| file.admitted && !file.path.contains("nvidia")), "{mapped:?}");
@@ -273,7 +273,7 @@ fn the_record_of_a_run_with_planted_libraries_names_what_was_mapped_and_none_of_
         assert!(!site.was_loaded(), "{profile}");
         let mapped = run.observed.mapped.clone().unwrap_or_else(|| panic!("{profile}: nobody looked"));
         let named = |name: &str| -> Vec<&Mapped> { mapped.iter().filter(|file| file.path.contains(name)).collect() };
-        let gomp = site.digest(&site.at("site/lib/libgomp.so.1"));
+        let gomp = Site::digest(&site.at("site/lib/libgomp.so.1"));
         assert_eq!(named("libgomp").iter().map(|file| file.digest).collect::<Vec<_>>(), [Some(gomp)], "{mapped:?}");
         assert!(!named("libtorch_cpu").is_empty() && named("nvidia").is_empty(), "{mapped:?}");
         assert!(mapped.iter().all(|file| file.digest.is_some()), "{mapped:?}");

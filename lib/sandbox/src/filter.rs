@@ -513,12 +513,10 @@ mod tests {
         };
         let first = rules.iter().find(|rule| rule.number == i64::from(number) && rule.tests.iter().all(holds));
         match first.map(|rule| rule.answer) {
-            None => libc::SECCOMP_RET_ALLOW,
-            Some(Answer::Counted) if listen => libc::SECCOMP_RET_USER_NOTIF,
+            Some(Answer::Counted | Answer::Noted) if listen => libc::SECCOMP_RET_USER_NOTIF,
+            None | Some(Answer::Noted) => libc::SECCOMP_RET_ALLOW,
             Some(Answer::Counted) => refused(Errno::EPERM),
             Some(Answer::Unknown) => refused(Errno::ENOSYS),
-            Some(Answer::Noted) if listen => libc::SECCOMP_RET_USER_NOTIF,
-            Some(Answer::Noted) => libc::SECCOMP_RET_ALLOW,
         }
     }
 

@@ -26,7 +26,7 @@ use xt_core::manifest::candidate::{
 };
 use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
-use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
+use xt_core::manifest::custody::Custody;
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::decision::{Context, Decision, Interval};
 use xt_core::manifest::evaluation::{
@@ -71,7 +71,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &intents());
     add(&mut all, &plans());
     add(&mut all, &runs());
-    add(&mut all, &custodies());
+    add(&mut all, &hosts::custodies());
     add(&mut all, &[states::snapshot(true), states::snapshot(false)]);
     add(&mut all, &states::snapshot_diffs());
     add(&mut all, &[trace()]);
@@ -412,44 +412,6 @@ fn runs() -> Vec<Run> {
     drained.status = Status::Drained;
     let commanded = plans().pop().map(|plan| run(&plan));
     [run(&plan), killed, silent, drained].into_iter().chain(commanded).collect()
-}
-
-fn custodies() -> Vec<Custody> {
-    let probe = Probe {
-        probe: String::from("connect 127.0.0.1"),
-        stage: Layer::Net,
-        control: String::from("OK"),
-        inside: String::from("ENETUNREACH"),
-    };
-    let custody = Custody {
-        profile: Profile::Full,
-        network: Network::None,
-        host: Host { kernel: String::from("6.18.0"), landlock: 7 },
-        principal: Principal { user: 65_534, capabilities: String::from("0"), user_namespace: true },
-        controls: vec![Control {
-            id: String::from("network.none"),
-            floor: Floor::Required,
-            mechanisms: vec![String::from("network namespace")],
-            state: State::Enforced,
-            missing: vec![String::from("nothing")],
-            proof: vec![probe],
-        }],
-        mounts: vec![
-            Mount { at: String::from("/in"), digest: Some(digest("in")), flags: vec![String::from("ro")] },
-            Mount { at: String::from("/out"), digest: None, flags: vec![String::from("nosuid")] },
-        ],
-        filter: Some(digest("filter")),
-        environment: vec![String::from("LC_ALL")],
-        descriptors: vec![0, 1, 2, 3],
-        overall: State::Enforced,
-        attestation: Attestation::SelfAttested,
-    };
-    let mut unfiltered = custody.clone();
-    unfiltered.filter = None;
-    let mut networks: Vec<Custody> =
-        Network::ALL.iter().map(|network| Custody { network: *network, ..custody.clone() }).collect();
-    networks.push(unfiltered);
-    networks
 }
 
 fn trace() -> Trace {

@@ -1,9 +1,11 @@
-//! What hosts have to give.
+//! What hosts have to give, and what they enforce.
 
+use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
+use xt_core::manifest::intent::{Floor, Network, Profile};
 use xt_core::manifest::resources::{Admission, Inventory, Lease, Observation, Policy, Resources};
 use xt_core::verb::settle::LeaseState;
 
-use super::{instant, name, number};
+use super::{digest, instant, name, number};
 
 pub fn inventories() -> Vec<Inventory> {
     let one = |admission| Inventory {
@@ -55,4 +57,42 @@ pub fn resources() -> Vec<Resources> {
             leases: LeaseState::ALL.iter().map(|state| lease(*state)).collect(),
         })
         .collect()
+}
+
+pub fn custodies() -> Vec<Custody> {
+    let probe = Probe {
+        probe: String::from("connect 127.0.0.1"),
+        stage: Layer::Net,
+        control: String::from("OK"),
+        inside: String::from("ENETUNREACH"),
+    };
+    let custody = Custody {
+        profile: Profile::Full,
+        network: Network::None,
+        host: Host { kernel: String::from("6.18.0"), landlock: 7 },
+        principal: Principal { user: 65_534, capabilities: String::from("0"), user_namespace: true },
+        controls: vec![Control {
+            id: String::from("network.none"),
+            floor: Floor::Required,
+            mechanisms: vec![String::from("network namespace")],
+            state: State::Enforced,
+            missing: vec![String::from("nothing")],
+            proof: vec![probe],
+        }],
+        mounts: vec![
+            Mount { at: String::from("/in"), digest: Some(digest("in")), flags: vec![String::from("ro")] },
+            Mount { at: String::from("/out"), digest: None, flags: vec![String::from("nosuid")] },
+        ],
+        filter: Some(digest("filter")),
+        environment: vec![String::from("LC_ALL")],
+        descriptors: vec![0, 1, 2, 3],
+        overall: State::Enforced,
+        attestation: Attestation::SelfAttested,
+    };
+    let mut unfiltered = custody.clone();
+    unfiltered.filter = None;
+    let mut networks: Vec<Custody> =
+        Network::ALL.iter().map(|network| Custody { network: *network, ..custody.clone() }).collect();
+    networks.push(unfiltered);
+    networks
 }
