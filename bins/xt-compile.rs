@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use xt_bundle::Given;
 use xt_cli::{CliError, Common, Document, Error, Manual, Output, Tool, read_documents, read_one};
@@ -27,6 +28,7 @@ use xt_core::verb::bind::{AVERAGED, WEIGHTS};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
+use xt_core::verb::scaffold;
 use xt_runtime::digests::Digests;
 use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
@@ -79,6 +81,35 @@ enum Verb {
     Dataset(DatasetArguments),
     /// Turn frozen bundles and a spec into plans that measure them on held-out data
     Evaluate(EvaluateArguments),
+    /// Write a complete candidate to start from, with a value for every field
+    Scaffold(ScaffoldArguments),
+}
+
+#[derive(Args, Clone, Debug)]
+struct ScaffoldArguments {
+    /// Family of the model
+    #[arg(value_name = "FAMILY", value_parser = words(scaffold::FAMILIES))]
+    family: String,
+    /// The xt.dataset/1 to learn from: a file, a digest or -
+    #[arg(long, value_name = "DATASET")]
+    dataset: OsString,
+    /// Optimiser
+    #[arg(long, value_name = "KIND", default_value = "adamw", value_parser = words(scaffold::OPTIMIZERS))]
+    optimizer: String,
+    /// Schedule of the learning rate
+    #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = words(scaffold::SCHEDULES))]
+    schedule: String,
+    /// Say what each field means, one a line, instead of writing the candidate
+    #[arg(long)]
+    explain: bool,
+    /// Write to FILE, which appears when all is done
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The words of a table, as clap takes them.
+fn words(table: &'static [(&'static str, &'static str)]) -> PossibleValuesParser {
+    PossibleValuesParser::new(scaffold::words(table))
 }
 
 #[derive(Args, Clone, Debug)]
@@ -144,6 +175,10 @@ impl Tool for Arguments {
                 "xt-compile dataset --split dev=100 speeches/",
                 "Admit a folder and keep a tenth of its files for development.",
             ),
+            (
+                "xt-compile scaffold gpt --dataset dataset.json > candidate.json",
+                "Write a candidate to start from; --explain says what each of its fields means.",
+            ),
             ("xt-compile candidate.json | xt-run", "Run a candidate with seed 0."),
             (
                 "xt-compile --experiment width candidate.json | xt-run",
@@ -182,8 +217,32 @@ fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| match &arguments.command {
         Some(Verb::Dataset(dataset)) => admit_files(dataset, &arguments.common),
         Some(Verb::Evaluate(evaluate)) => compile_evaluations(evaluate, &arguments.common),
+        Some(Verb::Scaffold(scaffold)) => write_scaffold(scaffold, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
+}
+
+// ---- a candidate to start from ----
+
+fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<Exit, Error> {
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let document = read_one(&xt_cli::Source::from(arguments.dataset.as_os_str()), &lookup)?;
+    let dataset = Dataset::decode(&document.value)?;
+    let ScaffoldArguments { family, optimizer, schedule, .. } = arguments;
+    let text = scaffold::scaffold(family, optimizer, schedule, dataset.id())
+        .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
+    // The text is read as any candidate is, so that what is written is one.
+    let lines = scaffold::describe(&text)?;
+    let mut output = Output::new(arguments.output.as_deref())?;
+    if arguments.explain {
+        for line in lines {
+            output.line(&line)?;
+        }
+    } else {
+        output.bytes(text.as_bytes())?;
+    }
+    output.finish()?;
+    Ok(Exit::Yes)
 }
 
 // ---- candidates to plans ----

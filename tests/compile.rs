@@ -239,3 +239,31 @@ fn an_explanation_is_for_people_and_no_document() {
     let explained = folder.xt("compile").arg("--explain").input(candidate(&folder, &[])).run().expect(0);
     assert!(explained.stdout.contains("10 (2 epochs)"), "{}", explained.stdout);
 }
+
+/// What is written compiles as it is, with each optimiser and schedule, and says what its fields mean.
+#[test]
+fn a_scaffold_compiles_as_it_is_and_its_fields_are_explained() {
+    let folder = Folder::new();
+    folder.write("text.txt", "Call me Ishmael. Some years ago, never mind how long precisely. ".repeat(20));
+    let dataset = folder.xt("compile").args(["dataset", "text.txt"]).run().expect(0);
+    folder.write("dataset.json", &dataset.stdout);
+    let scaffold = |more: &[&str]| {
+        let arguments = [&["scaffold", "gpt", "--dataset", "dataset.json"], more].concat();
+        folder.xt("compile").args(&arguments).run()
+    };
+    for optimizer in ["adamw", "adam", "lion", "adafactor", "sgd"] {
+        let candidate = scaffold(&["--optimizer", optimizer]).expect(0).stdout;
+        let plan = folder.xt("compile").input(candidate).run().expect(0).document();
+        assert_eq!(plan.pointer("/candidate/optimizer/kind").unwrap().as_str(), Some(optimizer));
+    }
+    for schedule in ["constant", "linear", "cosine", "step", "inverse-square-root", "warmup-stable-decay"] {
+        let candidate = scaffold(&["--schedule", schedule]).expect(0).stdout;
+        let plan = folder.xt("compile").input(candidate).run().expect(0).document();
+        assert_eq!(plan.pointer("/candidate/schedule/kind").unwrap().as_str(), Some(schedule));
+    }
+    let explained = scaffold(&["--explain"]).expect(0).stdout;
+    assert!(explained.contains("/optimizer/beta1 0.9: Decay of the first moment."), "{explained}");
+    assert!(explained.contains("One of constant, linear, cosine, step"), "{explained}");
+    scaffold(&["--optimizer", "rmsprop"]).expect(2);
+    folder.xt("compile").args(["scaffold", "gpt"]).run().expect(2);
+}

@@ -25,6 +25,7 @@ pub mod measure;
 pub mod parameters;
 pub mod promote;
 pub mod quiesce;
+pub mod scaffold;
 pub mod scores;
 pub mod sentence;
 pub mod settle;
