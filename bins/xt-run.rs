@@ -32,7 +32,7 @@ use xt_core::verb::evaluate;
 use xt_record::{Attempt, RecordError};
 use xt_runtime::{
     Clock, Followed, Request, Role, Runtime, RuntimeError, SampleEnd, Sampling, Secrets, Signals, Unfinished, follow,
-    wait, worker,
+    worker,
 };
 use xt_store::Store;
 
@@ -140,7 +140,12 @@ impl Tool for XtRun {
                  was measured (xt.evaluation/1), which names the run record, and the run record only when it failed. With \
                  --detach, the name of the attempt. A RUN is named by its attempt, its operation or its run; of several \
                  attempts the last is meant. A plan says nothing of experiments: one that `xt-compile --experiment` wrote is \
-                 counted under that experiment, any other under `default`, and --experiment says otherwise. An \
+                 counted under that experiment, any other under `default`, and --experiment says otherwise. With \
+                 --preempt, the runs in the way of a plan stop at a step boundary: those that share a conflict domain or an \
+                 accelerator, and as few as will do for cores and memory, where those are declared. What they have stays \
+                 theirs until they go on, which they do when the plan has run or could not be started; if that fails, or \
+                 if xt-run is killed meanwhile, it stays closed to everybody else, and `xt-log resources` says how it is \
+                 opened. Commands, evaluations and runs with secrets are waited for. An \
                  --operation-id gives the run that it stands for; with another request, or with --experiment and another \
                  experiment than it was first counted under, it is a conflict (exit 12) and nothing is started. With --cancel, exit status 0 says that the run ended as cancelled, 1 that it ended in \
                  another way. sample writes the text itself. doctor writes a table for people, or with --json one \
@@ -259,49 +264,91 @@ impl XtRun {
         let runtime = self.runtime()?;
         let mut results = Results::new(self.output.clone());
         let signals = if self.detach { None } else { Some(Signals::block()?) };
-        for request in &requests {
-            let (attempt, drained) = self.granted(&runtime, request, &finder.of(&request.plan)?)?;
-            let Some(signals) = &signals else {
-                results.line(attempt.id.to_string())?;
-                continue;
-            };
-            let Some(followed) =
-                self.follow(&runtime, &attempt.id, &request.plan, Role::Owner("xt-run"), signals, left)?
-            else {
-                return Ok(Exit::Workload);
-            };
-            results.run(&followed.run, self.measured(&request.plan, &followed.run)?)?;
-            restore(&runtime, &drained, self.worker.as_deref())?;
-            if followed.signal.is_some() {
-                break;
+        for mut request in requests {
+            let done = self.one(&runtime, &mut request, signals.as_ref(), &mut results, left);
+            self.restore(&runtime, &request.beside, signals.as_ref(), left)?;
+            match done? {
+                Done::Next => {}
+                Done::Stop => break,
+                Done::Left => return Ok(Exit::Workload),
             }
         }
         results.finish()
     }
 
-    /// Submits a request, and waits or makes room for it when that was asked for. Gives what was drained for it, which is
-    /// to go on afterwards.
-    fn granted(&self, runtime: &Runtime, request: &Request, worker: &Path) -> Result<(Attempt, Vec<Name>), Error> {
-        let (mut drained, mut told) = (Vec::new(), false);
+    /// Runs one plan to its end, or starts it only.
+    fn one(
+        &self,
+        runtime: &Runtime,
+        request: &mut Request,
+        signals: Option<&Signals>,
+        results: &mut Results,
+        left: &Left,
+    ) -> Result<Done, Error> {
+        let Some(attempt) = self.granted(runtime, request, signals, left)? else { return Ok(Done::Left) };
+        let Some(signals) = signals else { return results.line(attempt.id.to_string()).map(|()| Done::Next) };
+        let role = Role::Owner("xt-run");
+        let Some(followed) = self.follow(runtime, &attempt.id, &request.plan, role, signals, left)? else {
+            return Ok(Done::Left);
+        };
+        results.run(&followed.run, self.measured(&request.plan, &followed.run)?)?;
+        Ok(if followed.signal.is_some() { Done::Stop } else { Done::Next })
+    }
+
+    /// Submits a request, and waits or makes room for it when that was asked for; what was drained for it is then in
+    /// `request.beside`, also when this fails. `None` when a signal ended the waiting.
+    fn granted(
+        &self,
+        runtime: &Runtime,
+        request: &mut Request,
+        signals: Option<&Signals>,
+        left: &Left,
+    ) -> Result<Option<Attempt>, Error> {
+        let worker = Finder::new(self.worker.as_deref()).of(&request.plan)?;
+        let mut told = false;
         loop {
-            match runtime.submit_or_get(request, worker) {
-                Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => {
-                    if !told {
-                        eprintln_quietly(&format!("xt-run: waiting: {}", reasons.join("; ")));
-                        told = true;
-                    }
-                    if self.preempt {
-                        drained.extend(make_room(runtime, request)?);
-                    }
-                    std::thread::sleep(PAUSE);
-                }
-                Ok(attempt) => return Ok((attempt, drained)),
-                Err(error) => {
-                    restore(runtime, &drained, self.worker.as_deref())?;
-                    return Err(error.into());
-                }
+            let reasons = match runtime.submit_or_get(request, &worker) {
+                Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => reasons,
+                answer => return Ok(Some(answer?)),
+            };
+            if !told {
+                eprintln_quietly(&format!("xt-run: waiting: {}", reasons.join("; ")));
+                told = true;
+            }
+            if self.preempt {
+                runtime.make_room(request)?;
+            }
+            if pause(signals, left)? {
+                return Ok(None);
             }
         }
+    }
+
+    /// Lets go on what was drained for a run. Whatever cannot go on now keeps what it has, closed to everybody else.
+    fn restore(
+        &self,
+        runtime: &Runtime,
+        drained: &[Name],
+        signals: Option<&Signals>,
+        left: &Left,
+    ) -> Result<(), Error> {
+        let find = || worker::find(self.worker.as_deref());
+        for attempt in drained {
+            let mut started = runtime.go_on(attempt, &find);
+            while matches!(started, Err(RuntimeError::Record(RecordError::Postponed { .. }))) && !pause(signals, left)?
+            {
+                started = runtime.go_on(attempt, &find);
+            }
+            let text = match started {
+                Ok(going_on) => format!("xt-run: {attempt} goes on as {}", going_on.id),
+                Err(error) => format!(
+                    "xt-run: {attempt} was drained and cannot go on, so what it had stays closed: {error}\nhint: \
+                     `xt-run --resume {attempt}` lets it go on; `xt-log resources` says what is closed, and how to open it"
+                ),
+            };
+            eprintln_quietly(&text);
+        }
+        Ok(())
     }
 
     fn requests(&self) -> Result<Vec<Request>, Error> {
@@ -460,48 +507,22 @@ fn measured(line: &Metric) -> String {
 
 /// How long to wait before asking again for what could not be had.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often to try to start again what was drained, before what it had is kept closed.
-const TRIES: u32 = 25;
-
-/// Drains what is in conflict with a request, and nothing else; gives those that can go on later.
-fn make_room(runtime: &Runtime, request: &Request) -> Result<Vec<Name>, Error> {
-    let mut drained = Vec::new();
-    for attempt in runtime.in_conflict(&request.plan.intent.resources)? {
-        runtime.drain(&attempt.id, "xt-run --preempt")?;
-        if wait(runtime, &attempt.id, &mut |_| {})?.status == Status::Drained {
-            drained.push(attempt.id);
-        }
-    }
-    Ok(drained)
+/// What comes after a run.
+enum Done {
+    /// The next one.
+    Next,
+    /// Nothing: a signal came while it ran.
+    Stop,
+    /// Nothing: signals ended the waiting.
+    Left,
 }
 
-/// Lets go on what was drained. What cannot be started again leaves its conflict domains closed, for somebody to look.
-fn restore(runtime: &Runtime, drained: &[Name], named: Option<&Path>) -> Result<(), Error> {
-    for attempt in drained {
-        let again = || {
-            let worker = worker::find(named)?;
-            runtime.resumption(attempt, &worker).and_then(|request| runtime.submit_or_get(&request, &worker))
-        };
-        let mut started = again();
-        for _ in 1..TRIES {
-            if !matches!(started, Err(RuntimeError::Record(RecordError::Postponed { .. }))) {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-            started = again();
-        }
-        match started {
-            Ok(going_on) => eprintln_quietly(&format!("xt-run: {attempt} goes on as {}", going_on.id)),
-            Err(error) => {
-                runtime.keep_closed(attempt)?;
-                eprintln_quietly(&format!(
-                    "xt-run: {attempt} was drained and cannot go on, so what it had stays closed: {error}"
-                ));
-                eprintln_quietly("hint: `xt-log resources` says what is closed, and how to open it");
-            }
-        }
-    }
-    Ok(())
+/// Waits a little; whether a signal ends the waiting.
+fn pause(signals: Option<&Signals>, left: &Left) -> Result<bool, Error> {
+    std::thread::sleep(PAUSE);
+    let signal = signals.map(Signals::take).transpose()?.flatten();
+    left.set(signal.or(left.get()));
+    Ok(signal.is_some())
 }
 
 /// How fast it goes, smoothed.

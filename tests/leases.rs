@@ -224,3 +224,183 @@ fn a_run_that_makes_room_drains_only_what_is_in_its_way_and_that_goes_on_bit_for
     let status = log(&bench, &["rebuild", "--check"]);
     assert!(status.status.success(), "{}", member(&parse_all(&status.stdout).unwrap()[0], "/differences"));
 }
+
+/// The holders of a domain, event by event: from when `first` has it up to the last end, there must always be one.
+#[track_caller]
+fn never_free(bench: &Bench, first: &Name, domain: &str) {
+    let mut holders = 0_i32;
+    let mut begun = false;
+    let mut of_it = std::collections::BTreeSet::new();
+    let events = bench.record().events(0).unwrap();
+    let last = events.iter().rposition(|event| event.kind.as_str() == "lease.released").unwrap();
+    for event in &events[..last] {
+        match event.kind.as_str() {
+            "lease.held" if event.payload.canonical().contains(domain) => {
+                of_it.insert(event.subject.clone());
+                begun |= event.payload.get("attempt").and_then(Value::as_str) == Some(first.as_str());
+                holders += 1;
+            }
+            "lease.released" if of_it.contains(&event.subject) => holders -= 1,
+            _ => {}
+        }
+        assert!(!begun || holders >= 1, "free after event {}", event.sequence);
+    }
+}
+
+fn chain(run: &Run) -> xt_core::digest::Digest {
+    run.trace.as_ref().unwrap().chain
+}
+
+/// The last attempt, followed to its end.
+#[track_caller]
+fn last_to_its_end(bench: &Bench) -> Run {
+    let last = bench.record().attempts().unwrap().pop().unwrap();
+    Ended::of(bench.xt_run(&["--attach", last.id.as_str()]).output().unwrap()).run(Status::Succeeded, 0)
+}
+
+/// Waits until a run was asked to stop for another one, before it can have done so: its steps take a while.
+fn asked_to_stop(bench: &Bench) {
+    wait_for("the wish that it stops", || {
+        let actions = bench.record().actions().unwrap();
+        actions.iter().any(|action| action.kind.to_string() == "preempt").then_some(())
+    });
+}
+
+#[test]
+fn a_run_that_is_refused_after_it_made_room_leaves_the_host_as_it_was() {
+    let bench = Bench::new();
+    let undisturbed = bench.run(&plan(&bench, "slow 300", 8, &["disk-a"]), &[]).run(Status::Succeeded, 0);
+    let first = bench.detach(&plan(&bench, "slow 300", 8, &["disk-a"]), &[]);
+    wait_for("a step", || (bench.telemetry(&first) >= 2).then_some(()));
+    let other = bench.start(&plan(&bench, "", 3, &["disk-a"]), &["--preempt"]);
+    asked_to_stop(&bench);
+    // The operator closes the host while it stops.
+    let mut closed = inventory(8);
+    closed.policy.admission = Admission::Refuse;
+    declare(&bench, &closed);
+    let other = Ended::of(other.wait_with_output().unwrap());
+    refused(&other, 10, "lease.unavailable", "the host is being serviced");
+    assert!(other.stderr.contains(&format!("{first} goes on as ")), "{}", other.stderr);
+    assert_eq!(bench.record().attempt(&first).unwrap().unwrap().state, AttemptState::Drained);
+    assert_eq!(bench.record().attempts().unwrap().len(), 3, "the one that was refused is not recorded");
+    assert_eq!(chain(&last_to_its_end(&bench)), chain(&undisturbed), "it went on bit for bit");
+    never_free(&bench, &first, "disk-a");
+    assert_eq!(resources(&bench, &[]).leases, []);
+}
+
+#[test]
+fn what_cannot_go_on_keeps_its_domain_closed_until_somebody_lets_it_go_on_or_gives_it_up() {
+    let bench = Bench::new();
+    fs::copy(env!("CARGO_BIN_EXE_xt-stand-in"), bench.path("worker")).unwrap();
+    let worker = bench.path("worker").to_str().unwrap().to_string();
+    let undisturbed = bench.run(&plan(&bench, "slow 300", 8, &["disk-a"]), &[]).run(Status::Succeeded, 0);
+    let first = bench.detach(&plan(&bench, "slow 300", 8, &["disk-a"]), &["--worker", &worker]);
+    wait_for("a step", || (bench.telemetry(&first) >= 2).then_some(()));
+    let other = bench.start(&plan(&bench, "", 3, &["disk-a"]), &["--preempt", "--worker", &worker]);
+    asked_to_stop(&bench);
+    // The operator closes the host, and the worker is gone too: neither run can be started.
+    let mut closed = inventory(8);
+    closed.policy.admission = Admission::Refuse;
+    declare(&bench, &closed);
+    fs::rename(&worker, bench.path("away")).unwrap();
+    let other = Ended::of(other.wait_with_output().unwrap());
+    refused(&other, 10, "lease.unavailable", "the host is being serviced");
+    assert!(other.stderr.contains("cannot go on, so what it had stays closed"), "{}", other.stderr);
+    assert!(!resources(&bench, &["--undeclare"]).declared);
+    // The host is open again, the domain is not, and it is said why and what to do.
+    refused(&bench.run(&plan(&bench, "", 3, &["disk-a"]), &[]), 75, "lease.postponed", &format!("{first} has disk-a"));
+    bench.run(&plan(&bench, "", 3, &["disk-b"]), &[]).run(Status::Succeeded, 0);
+    let held = resources(&bench, &[]);
+    let [lease] = &held.leases[..] else { panic!("{held:?}") };
+    for part in ["uncertain", &format!("`xt-run --resume {first}`"), &format!("--clear {}", lease.lease)] {
+        assert!(lease.why.contains(part), "{}", lease.why);
+    }
+    let waits = bench.run(&plan(&bench, "", 3, &["disk-a"]), &[]);
+    assert_eq!(waits.code, Some(75), "{}", waits.stderr);
+    fs::rename(bench.path("away"), &worker).unwrap();
+    let resumed = bench.xt_run(&["--resume", first.as_str(), "--worker", &worker]).output().unwrap();
+    assert_eq!(chain(&Ended::of(resumed).run(Status::Succeeded, 0)), chain(&undisturbed));
+    never_free(&bench, &first, "disk-a");
+    assert_eq!(resources(&bench, &[]).leases, []);
+    assert!(log(&bench, &["rebuild", "--check"]).status.success());
+}
+
+#[test]
+fn a_killed_client_that_made_room_leaves_it_closed_and_the_run_resumable() {
+    let bench = Bench::new();
+    let first = bench.detach(&plan(&bench, "slow 300", 8, &["disk-a"]), &[]);
+    wait_for("a step", || (bench.telemetry(&first) >= 2).then_some(()));
+    let mut other = bench.start(&plan(&bench, "", 3, &["disk-a"]), &["--preempt"]);
+    asked_to_stop(&bench);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // It may have been killed before it told the supervisor; whoever reconciles does.
+    assert!(log(&bench, &["reconcile"]).status.success());
+    bench.until(AttemptState::Drained, 1);
+    let held = resources(&bench, &[]);
+    let [lease] = &held.leases[..] else { panic!("{held:?}") };
+    assert!(lease.why.contains("uncertain") && lease.domains == names(&["disk-a"]), "{}", lease.why);
+    refused(&bench.run(&plan(&bench, "", 3, &["disk-a"]), &[]), 75, "lease.postponed", "has disk-a");
+    // Given up: then anybody can have it.
+    assert_eq!(resources(&bench, &["--clear", lease.lease.as_str(), "--reason", "not needed"]).leases, []);
+    bench.run(&plan(&bench, "", 3, &["disk-a"]), &[]).run(Status::Succeeded, 0);
+    let resumed = bench.xt_run(&["--resume", first.as_str()]).output().unwrap();
+    Ended::of(resumed).run(Status::Succeeded, 0);
+    assert_eq!(resources(&bench, &[]).leases, []);
+}
+
+#[test]
+fn cores_are_made_room_for_by_the_youngest_run_and_no_other() {
+    let bench = Bench::new();
+    declare(&bench, &inventory(2));
+    let undisturbed = bench.run(&plan(&bench, "slow 20", 120, &[]), &[]).run(Status::Succeeded, 0);
+    let elder = bench.detach(&plan(&bench, "slow 20", 3000, &[]), &[]);
+    let younger = bench.detach(&plan(&bench, "slow 20", 120, &[]), &[]);
+    wait_for("some steps", || (bench.telemetry(&younger) >= 4).then_some(()));
+    let small = plan(&bench, "", 3, &[]);
+    refused(&bench.run(&small, &[]), 75, "lease.postponed", "1 cores are asked for, and 0 of 2 are free");
+    let made = bench.run(&small, &["--preempt"]);
+    made.run(Status::Succeeded, 0);
+    assert!(made.stderr.contains(&format!("{younger} goes on as ")), "{}", made.stderr);
+    let state = |attempt: &Name| bench.record().attempt(attempt).unwrap().unwrap().state;
+    assert_eq!((state(&elder), state(&younger)), (AttemptState::Running, AttemptState::Drained));
+    assert_eq!(chain(&last_to_its_end(&bench)), chain(&undisturbed));
+    cancel(&bench, &elder);
+    assert_eq!(resources(&bench, &[]).leases, []);
+}
+
+#[test]
+fn memory_is_made_room_for_too_and_nobody_stops_in_vain() {
+    let bench = Bench::new();
+    let mut small = inventory(64);
+    small.memory_bytes = 200 << 20;
+    declare(&bench, &small);
+    let first = bench.detach(&plan(&bench, "slow 20", 3000, &[]), &[]);
+    wait_for("some steps", || (bench.telemetry(&first) >= 4).then_some(()));
+    let large = |bytes: u64| {
+        bench.plan_with("", 3, |intent| {
+            intent.resources.memory_bytes = bytes;
+            intent.resources.storage_bytes = 16 << 20;
+        })
+    };
+    refused(&bench.run(&large(201 << 20), &["--preempt"]), 10, "lease.unavailable", "in all");
+    assert!(bench.record().actions().unwrap().is_empty(), "what can never be had stops nobody");
+    let made = bench.run(&large(150 << 20), &["--preempt"]);
+    made.run(Status::Succeeded, 0);
+    assert!(made.stderr.contains(&format!("{first} goes on as ")), "{}", made.stderr);
+    let going_on = bench.record().attempts().unwrap().pop().unwrap().id;
+    cancel(&bench, &going_on);
+}
+
+#[test]
+fn a_waiting_client_hears_a_signal() {
+    let bench = Bench::new();
+    let first = bench.detach(&plan(&bench, "slow 20", 3000, &["disk-a"]), &[]);
+    let waiting = bench.start(&plan(&bench, "", 3, &["disk-a"]), &["--wait"]);
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    kill(Pid::from_raw(waiting.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let ended = Ended::of(waiting.wait_with_output().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(143), ""), "{}", ended.stderr);
+    assert_eq!(bench.record().attempts().unwrap().len(), 1, "it asked for nothing");
+    cancel(&bench, &first);
+}

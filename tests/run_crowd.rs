@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bench::{Bench, Ended};
 use xt_core::canonical::parse;
+use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::manifest::run::{Run, Status};
 use xt_core::name::Name;
 use xt_core::verb::settle::AttemptState;
@@ -166,6 +167,45 @@ fn whatever_the_umask_a_run_works_and_others_read_what_it_lets_them_read() {
         let guest = guest.output().unwrap();
         assert_eq!(guest.status.success(), others_read, "umask {umask}: {}", text(&guest));
         assert!(others_read || guest.status.code() == Some(20), "umask {umask}: {}", text(&guest));
+    }
+}
+
+/// What somebody who is not root sees of a path.
+fn guest(program: &str, path: &std::path::Path) -> bool {
+    let mut command = Command::new(program);
+    command.arg(path).uid(65_534).gid(65_534).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().unwrap().success()
+}
+
+#[test]
+fn root_with_any_umask_gives_its_trainer_what_it_needs_and_nobody_else_more() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run here: this is not root");
+        return;
+    }
+    for (umask, hidden) in [("077", true), ("027", true), ("022", false)] {
+        for profile in [Profile::Full, Profile::InContainer, Profile::None] {
+            let bench = Bench::new();
+            fs::set_permissions(bench.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            let plan = bench.plan_with("", 3, |intent| {
+                intent.isolation.profile = profile;
+                if profile != Profile::Full {
+                    for control in xt_core::verb::custody::CONTROLS {
+                        intent.isolation.floor.insert((*control).to_string(), Floor::Preferred);
+                    }
+                }
+            });
+            let file = bench.write("plan.json", &plan);
+            let script = format!("umask {umask}; exec '{}' '{file}'", env!("CARGO_BIN_EXE_xt-run"));
+            let mut command = Command::new("sh");
+            command.args(["-eu", "-c", &script]).env("XT_STORE", bench.store_path());
+            command.env("XT_TRAIN", env!("CARGO_BIN_EXE_xt-stand-in")).stdin(Stdio::null());
+            let run = Ended::of(command.output().unwrap()).run(Status::Succeeded, 0);
+            let folder = bench.run_folder(&run.attempt);
+            assert!(!guest("cat", &folder.join("telemetry.jsonl")) || !hidden, "{umask} {profile:?}");
+            assert_eq!(!guest("ls", &folder), hidden, "{umask} {profile:?}");
+            assert!(guest("ls", &bench.store_path()), "the control: the store itself is open");
+        }
     }
 }
 

@@ -436,6 +436,148 @@ fn a_client_killed_at_any_step_of_draining_leaves_a_wish_that_is_carried_out_or_
 }
 
 #[test]
+fn a_supervisor_killed_at_any_step_after_a_drain_never_claims_more_than_it_stored() {
+    if !has_strace() {
+        return;
+    }
+    let mut drained = 0;
+    let points = matrix("drain, supervisor killed", 2, |point| {
+        let scene = hanging();
+        let attempt = scene.ordered();
+        let mut child = scene.supervisor(&attempt, "SIGKILL", point);
+        let ran = wait_for("the run or its end", || {
+            let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
+            if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
+        });
+        let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
+        if ran {
+            runtime.drain(&attempt, "the test").unwrap();
+        }
+        let met = was_killed(&child.wait_with_output().unwrap());
+        scene.reconcile();
+        if !ran {
+            // It was killed before: another one took over, and it is stopped now.
+            scene.bench.xt_run(&["--drain", attempt.as_str()]).output().unwrap();
+        }
+        let state = scene.settled(&format!("point {point}"));
+        scene.started_once(state, point);
+        assert!(matches!(state, AttemptState::Drained | AttemptState::Lost), "point {point}: {state}");
+        let record = scene.bench.attempt().run_record.unwrap();
+        let run: xt_core::manifest::run::Run = scene.bench.store().manifest(record).unwrap();
+        if state == AttemptState::Drained {
+            // What it can go on from is there, whole.
+            let last = run.snapshots.iter().max_by_key(|taken| taken.step).unwrap();
+            assert_eq!(last.step, run.progress.steps, "point {point}");
+            scene.bench.store().get(last.snapshot).unwrap();
+            drained += usize::from(met);
+        }
+        met.then_some(state)
+    });
+    println!("{drained} of them had drained, and are recorded as that");
+    assert!(points >= 10 && drained > 0, "{points} {drained}");
+}
+
+/// How much is killed with a client that was stopped at a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reach {
+    /// The client and the supervisor.
+    Both,
+    /// Every process there is, workers too.
+    Everything,
+}
+
+/// Processes whose command line names the store of `scene`: supervisors and tools.
+fn processes_on(scene: &Scene) -> Vec<u32> {
+    let store = scene.bench.store_path();
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let of_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.any(|word| word == b"--supervise") && words.any(|word| word == store.as_os_str().as_encoded_bytes())
+    };
+    pids.filter(of_it).collect()
+}
+
+/// Stops a client before its call number `point` and kills it there, together with others; whether it came to that call.
+fn killed_together(scene: &Scene, program: &str, arguments: &[&str], point: usize, reach: Reach) -> bool {
+    let mut tracer = scene.tampered(program, arguments, "SIGSTOP", point).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let stopped = wait_for("the stop", || {
+        let trace = fs::read_to_string(scene.bench.path("trace")).unwrap_or_default();
+        if !trace.contains("stopped by SIGSTOP") {
+            return tracer.try_wait().unwrap().map(|_| None);
+        }
+        let text = fs::read_to_string(&children).unwrap_or_default();
+        text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| is_stopped(*pid)).map(Some)
+    });
+    let Some(client) = stopped else { return false };
+    let supervisors = processes_on(scene);
+    let workers = if reach == Reach::Everything { processes_of(&scene.worker) } else { Vec::new() };
+    for pid in supervisors.iter().copied().chain(workers).chain([client]) {
+        kill_9(pid);
+    }
+    tracer.wait().unwrap();
+    wait_for("the end of all", || supervisors.iter().all(|pid| !runs(*pid)).then_some(()));
+    true
+}
+
+#[test]
+fn whoever_is_killed_together_with_a_client_that_submits_leaves_one_workload() {
+    if !has_strace() {
+        return;
+    }
+    for reach in [Reach::Both, Reach::Everything] {
+        let points = matrix(&format!("submit, {reach:?} killed"), 2, |point| {
+            let scene = Scene::new("", 3);
+            let plan = scene.bench.path("plan.json");
+            let arguments = ["--operation-id", "op-a", plan.to_str().unwrap()];
+            if !killed_together(&scene, env!("CARGO_BIN_EXE_xt-run"), &arguments, point, reach) {
+                return None;
+            }
+            let recorded = scene.bench.store_path().join("record.db").exists();
+            if recorded && !scene.bench.record().attempts().unwrap().is_empty() {
+                scene.reconcile();
+            } else {
+                scene.ask_again();
+            }
+            let state = scene.settled(&format!("{reach:?} {point}"));
+            scene.started_once(state, point);
+            assert!(matches!(state, AttemptState::Succeeded | AttemptState::Lost), "{reach:?} {point}: {state}");
+            Some(state)
+        });
+        assert!(points >= 7, "{points}");
+    }
+}
+
+#[test]
+fn whoever_is_killed_together_with_a_client_that_cancels_or_drains_leaves_the_truth() {
+    if !has_strace() {
+        return;
+    }
+    for (verb, wished) in [("--cancel", AttemptState::Cancelled), ("--drain", AttemptState::Drained)] {
+        for reach in [Reach::Both, Reach::Everything] {
+            let points = matrix(&format!("{verb}, {reach:?} killed"), 1, |point| {
+                let scene = hanging();
+                let attempt = running(&scene);
+                let arguments = [verb, attempt.as_str()];
+                if !killed_together(&scene, env!("CARGO_BIN_EXE_xt-run"), &arguments, point, reach) {
+                    return None;
+                }
+                scene.reconcile();
+                let state = scene.settled(&format!("{verb} {reach:?} {point}"));
+                assert_eq!(scene.starts(), 1, "{verb} {reach:?} {point}");
+                assert!(state == wished || state == AttemptState::Lost, "{verb} {reach:?} {point}: {state}");
+                let actions = scene.bench.record().actions().unwrap();
+                assert!(actions.iter().all(|action| action.state.is_terminal()), "{actions:?}");
+                Some(state)
+            });
+            assert!(points >= 5, "{points}");
+        }
+    }
+}
+
+#[test]
 fn a_killed_freeze_leaves_no_half_bundle_and_can_be_done_again() {
     if !has_strace() {
         return;

@@ -180,7 +180,7 @@ fn finish(transaction: &Transaction<'_>, id: &Name, now: Instant) -> Result<(), 
     }
     let wished = match action.kind {
         ActionKind::Cancel => AttemptState::Cancelled,
-        ActionKind::Drain => AttemptState::Drained,
+        ActionKind::Drain | ActionKind::Preempt => AttemptState::Drained,
     };
     let obeyed = action.operations.iter().any(|step| step.outcome == Some(wished));
     let to = if obeyed { ActionState::Done } else { ActionState::Superseded };

@@ -10,8 +10,8 @@ use xt_core::manifest::event::Level;
 use xt_core::manifest::intent::Resources;
 use xt_core::manifest::resources::{Inventory, Lease, Observation};
 use xt_core::name::Name;
-use xt_core::verb::lease::{Verdict, admit};
-use xt_core::verb::settle::LeaseState;
+use xt_core::verb::lease::{Verdict, admit, take_over};
+use xt_core::verb::settle::{LeaseState, Machine as _};
 
 use crate::error::RecordError;
 use crate::operation::{next, number_name};
@@ -28,18 +28,16 @@ pub struct Claim {
     pub inventory: Option<Inventory>,
     /// What can be seen now.
     pub seen: Observation,
+    /// Attempts that were drained for it: what they keep does not stand in its way.
+    pub beside: Vec<Name>,
+    /// The attempt that it goes on from: what that one keeps is handed over.
+    pub follows: Option<Name>,
 }
 
 impl Record {
     /// What is taken now, in the order in which it was given.
     pub fn leases(&self) -> Result<Vec<Lease>, RecordError> {
         self.read(|transaction| held(transaction))
-    }
-
-    /// Keeps closed what an attempt had that has ended and could not be followed by the one that was to go on from it: what
-    /// the host is like now is uncertain, until somebody looks and takes it back.
-    pub fn keep_closed(&self, attempt: &Name, claim: &Claim, now: Instant) -> Result<(), RecordError> {
-        self.write(|transaction| give(transaction, attempt, claim, now))
     }
 
     /// Takes a lease back from an attempt that nobody can ask any more. Whoever does this says why, and knows that the
@@ -55,8 +53,27 @@ impl Record {
 }
 
 /// Refuses or postpones a claim that cannot be granted now.
+///
+/// What was drained for a run does not stand in its way. What goes on takes over what it had: no policy is held against
+/// it, and nobody else's claim to go on; only what runs now.
 pub fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), RecordError> {
-    match admit(&claim.asked, claim.inventory.as_ref(), &held(transaction)?, &claim.seen) {
+    let held = held(transaction)?;
+    let mut runs = Vec::new();
+    for lease in &held {
+        let holder = query::attempt(transaction, &lease.attempt)?;
+        runs.push(holder.is_some_and(|attempt| !attempt.state.is_terminal()));
+    }
+    let goes_on = |lease: &Lease| claim.follows.as_ref() == Some(&lease.attempt);
+    let verdict = if held.iter().any(goes_on) {
+        let others: Vec<Lease> =
+            held.iter().zip(runs).filter(|(_, runs)| *runs).map(|(lease, _)| lease.clone()).collect();
+        take_over(&claim.asked, claim.inventory.as_ref(), &others, &claim.seen)
+    } else {
+        let counts = |(lease, runs): &(&Lease, bool)| *runs || !claim.beside.contains(&lease.attempt);
+        let others: Vec<Lease> = held.iter().zip(runs).filter(counts).map(|(lease, _)| lease.clone()).collect();
+        admit(&claim.asked, claim.inventory.as_ref(), &others, &claim.seen)
+    };
+    match verdict {
         Verdict::Grant => Ok(()),
         Verdict::Postpone(reasons) => Err(RecordError::Postponed { reasons }),
         Verdict::Refuse(reasons) => Err(RecordError::Unavailable { reasons }),

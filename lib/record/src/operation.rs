@@ -163,6 +163,10 @@ fn wished(
     let run = run(transaction, &node, submission)?;
     let attempt = intend(transaction, &run, retry_of, submission)?;
     claim.map_or(Ok(()), |claim| lease::give(transaction, &attempt.id, claim, submission.now))?;
+    if let Some(before) = claim.and_then(|claim| claim.follows.as_ref()) {
+        let because = object([("handed_to", attempt.id.write())]);
+        lease::release(transaction, before, submission.now, &because)?;
+    }
     Ok(attempt)
 }
 

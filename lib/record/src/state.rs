@@ -6,6 +6,7 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
+use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, ExperimentState, Illegal, Machine, NodeState, RunState, legal};
@@ -133,7 +134,10 @@ fn move_attempt(
     if to.is_terminal() {
         operation::close(transaction, &attempt.operation, to, now, &because)?;
         end_run(transaction, attempt, to, now, &because)?;
-        lease::release(transaction, &attempt.id, now, &because)?;
+        // What was stopped for another run keeps what it has, so that nobody else gets it before it goes on.
+        if to != AttemptState::Drained || action::open(transaction, ActionKind::Preempt, &attempt.id)?.is_none() {
+            lease::release(transaction, &attempt.id, now, &because)?;
+        }
         return action::settle(transaction, &attempt.id, to, now);
     }
     if attempt.state == AttemptState::INITIAL {

@@ -37,7 +37,7 @@ fn tell(place: &Place, action: &Action, step: &Step) -> Result<(), RuntimeError>
     let folder = Folder::of(place.store.path(), &step.attempt);
     let note = match action.kind {
         ActionKind::Cancel => folder.cancel(),
-        ActionKind::Drain => folder.drain(),
+        ActionKind::Drain | ActionKind::Preempt => folder.drain(),
     };
     if step.state == OperationState::Intended || !note.exists() {
         folder.create()?;

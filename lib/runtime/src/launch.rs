@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::pipe2;
+use nix::unistd::{geteuid, pipe2};
 use xt_core::field::Field as _;
 use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Job;
@@ -101,6 +101,9 @@ pub(crate) fn launch(
     let (inputs, outputs, mark) =
         (supervisor.folder.inputs(), supervisor.folder.workspace(), supervisor.folder.launching());
     let places = Places { inputs: &inputs, outputs: &outputs, mark: Some(&mark) };
+    if plan.intent.isolation.profile != Profile::Full && geteuid().is_root() {
+        let_through(supervisor.folder.root())?;
+    }
     let (held, started) = if let (Some(command), Some(program)) = (plan.command(), &plan.program) {
         let brought = Brought::open(program, supervisor.place.store.path())?;
         findings.stack = Some(brought.worker.stack());
@@ -138,6 +141,16 @@ pub(crate) fn launch(
         Some(path) => Err(RuntimeError::Altered(path.into())),
         None => Ok(Training { launch, held }),
     }
+}
+
+/// Lets the trainer's user, which is another one when root starts it, come through to its inputs and outputs where it sees
+/// the host's paths. Nobody can list the folder or read what the umask hides.
+fn let_through(folder: &Path) -> Result<(), RuntimeError> {
+    let open = || {
+        let mode = fs::metadata(folder)?.permissions().mode();
+        fs::set_permissions(folder, Permissions::from_mode(mode | 0o011))
+    };
+    open().map_err(file("open up", folder))
 }
 
 /// Where a worker reads and writes, on the host.
@@ -218,8 +231,10 @@ fn sayable(places: &Places<'_>, profile: Profile) -> Result<(), RuntimeError> {
     }
 }
 
-/// Copies the inputs out of the store, each verified while it is read, and for reading only.
+/// Copies the inputs out of the store, each verified while it is read, and for reading only. The folder is opened up for
+/// the trainer's user; who else comes to it is up to the folders above.
 pub(crate) fn lay_out(store: &Store, inputs: &[Input], folder: &Path) -> Result<(), RuntimeError> {
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).map_err(file("open up", folder))?;
     for input in inputs {
         let path = folder.join(input.digest.hex());
         store.extract(input.digest, &path)?;

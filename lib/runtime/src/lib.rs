@@ -25,6 +25,7 @@ mod listing;
 mod lost;
 mod outcome;
 mod pinned;
+mod preempt;
 pub mod program;
 mod reconcile;
 mod repeat;

@@ -33,6 +33,10 @@ pub struct Request {
     pub operation: Option<Name>,
     /// The secrets that the plan's intent declares. They are no part of what makes two requests the same.
     pub secrets: Secrets,
+    /// Attempts that were drained for it and go on afterwards; what they keep does not stand in its way.
+    pub beside: Vec<Name>,
+    /// The attempt that it goes on from, whose leases it takes over.
+    pub follows: Option<Name>,
 }
 
 impl Request {
@@ -47,6 +51,8 @@ impl Request {
             experiment,
             operation: None,
             secrets: Secrets::default(),
+            beside: Vec::new(),
+            follows: None,
         }
     }
 

@@ -4,18 +4,16 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-use xt_core::manifest::intent::Resources as Asked;
-use xt_core::manifest::plan::Plan;
-use xt_core::manifest::resources::{Admission, Inventory, Lease, Observation, Policy, Resources};
+use xt_core::manifest::resources::{Inventory, Lease, Observation, Policy, Resources};
 use xt_core::name::Name;
 use xt_core::number::Finite;
-use xt_core::verb::lease::conflicts;
 use xt_core::verb::settle::Machine as _;
-use xt_record::{Attempt, Claim, Liveness};
+use xt_record::{Claim, Liveness};
 
 use crate::conclude::Place;
 use crate::error::RuntimeError;
 use crate::folder::{read_document, write_document};
+use crate::request::Request;
 use crate::runtime::Runtime;
 
 /// The file in the folder of the store in which the operator's declaration is kept.
@@ -55,26 +53,6 @@ impl Runtime {
         Ok(place.record.clear_lease(lease, by, place.clock.now())?)
     }
 
-    /// Keeps closed what `attempt` had: it was drained for another run and could not be started again.
-    pub fn keep_closed(&self, attempt: &Name) -> Result<(), RuntimeError> {
-        let place = self.place()?;
-        let plan: Plan = place.store.manifest(crate::runtime::known(&place, attempt)?.plan)?;
-        let claim = claim(&place, &plan.intent.resources)?;
-        Ok(place.record.keep_closed(attempt, &claim, place.clock.now())?)
-    }
-
-    /// The attempts that have something which a run that asks for `asked` cannot have beside them. No other is affected.
-    pub fn in_conflict(&self, asked: &Asked) -> Result<Vec<Attempt>, RuntimeError> {
-        let place = self.place()?;
-        let mut found = Vec::new();
-        for lease in place.record.leases()? {
-            if !conflicts(asked, &lease).is_empty() {
-                found.extend(place.record.attempt(&lease.attempt)?.filter(|attempt| !attempt.state.is_terminal()));
-            }
-        }
-        Ok(found)
-    }
-
     /// Settles attempts that have something and no supervisor any more, so that what they have is free again.
     pub(crate) fn settle_holders(&self, place: &Place) -> Result<(), RuntimeError> {
         for lease in place.record.leases()? {
@@ -89,8 +67,14 @@ impl Runtime {
 }
 
 /// What a run asks for, held against this host.
-pub(crate) fn claim(place: &Place, asked: &Asked) -> Result<Claim, RuntimeError> {
-    Ok(Claim { asked: asked.clone(), inventory: inventory(place)?, seen: observed(place) })
+pub(crate) fn claim(place: &Place, request: &Request) -> Result<Claim, RuntimeError> {
+    Ok(Claim {
+        asked: request.plan.intent.resources.clone(),
+        inventory: inventory(place)?,
+        seen: observed(place),
+        beside: request.beside.clone(),
+        follows: request.follows.clone(),
+    })
 }
 
 fn inventory(place: &Place) -> Result<Option<Inventory>, RuntimeError> {
@@ -104,8 +88,9 @@ fn explained(place: &Place, mut lease: Lease) -> Result<Lease, RuntimeError> {
     let liveness = attempt.and_then(|attempt| attempt.process).map(|process| process.liveness());
     let what = match liveness {
         _ if ended => {
-            "; uncertain: it was drained for another run and could not be started again, so this stays closed: give it back \
-             with `xt-log resources --clear LEASE --reason TEXT`, then `xt-run --resume ATTEMPT`"
+            "; uncertain: it was drained for another run and has not gone on yet, so this stays closed. Whoever drained it \
+             lets it go on when that run has ended; else do so with `xt-run --resume ATTEMPT`, which takes this over, or give \
+             it up with `xt-log resources --clear LEASE --reason TEXT`"
         }
         Some(Liveness::Dead) => "; its supervisor is gone: `xt-log reconcile` settles it and gives this back",
         Some(Liveness::Unknown) => {
@@ -125,15 +110,7 @@ fn detected(store: &Path) -> Inventory {
         memory_bytes: memory("MemTotal").unwrap_or(1 << 30).max(1 << 20),
         storage_bytes: free_storage(store).unwrap_or(1 << 30).max(1 << 20),
         accelerators: Vec::new(),
-        policy: Policy {
-            admission: Admission::Open,
-            postponed: Vec::new(),
-            refused: Vec::new(),
-            spare_memory_bytes: 0,
-            spare_storage_bytes: 0,
-            highest_load: None,
-            reason: String::new(),
-        },
+        policy: Policy::OPEN,
     }
 }
 

@@ -129,6 +129,7 @@ impl Runtime {
             cadence: run.cadence.clone(),
             from: Some(Start { run: record, snapshot: last.snapshot, step: last.step }),
             operation: Name::new(&format!("resume-{id}")),
+            follows: Some(id.clone()),
             ..Request::new(plan, attempt.experiment)
         })
     }

@@ -84,7 +84,6 @@ impl Runtime {
         }
         let plan = store.put_manifest(&request.plan)?;
         let place = self.place()?;
-        let asked = &request.plan.intent.resources;
         let submission = Submission {
             experiment: request.experiment.clone(),
             fingerprint: request.plan.fingerprint,
@@ -96,7 +95,7 @@ impl Runtime {
             now: self.clock.now(),
         };
         let submit =
-            || place.record.submit_with(&submission, Some(&resources::claim(&place, asked)?)).map_err(Into::into);
+            || place.record.submit_with(&submission, Some(&resources::claim(&place, request)?)).map_err(Into::into);
         let attempt = self.granted(&place, submit)?.attempt();
         if attempt.process.is_none() && !attempt.state.is_terminal() {
             self.start(&attempt.id, request, worker)?;
@@ -248,7 +247,7 @@ impl Runtime {
         if request.digest() != before.request {
             return Err(RuntimeError::OtherRequest { attempt: before.id, rebuilt: request.digest() });
         }
-        let claim = || resources::claim(&place, &request.plan.intent.resources);
+        let claim = || resources::claim(&place, &request);
         let retry = || Ok(place.record.retry(of, operation.cloned(), Some(&claim()?), self.clock.now())?);
         let attempt = self.granted(&place, retry)?;
         self.start(&attempt.id, &request, worker)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, pivot_root};
 
 use crate::admit::Admitted;
@@ -97,6 +97,8 @@ pub(crate) fn code_attributes() -> u64 {
 impl Tree<'_> {
     /// Builds the root and moves into it. The host's is still mounted beside it: [`leave_the_host`] ends that.
     pub(crate) fn enter(&self) -> Result<Built, Failed> {
+        // What is made here is for the trainer's user, whatever whoever started this hides from others.
+        umask(Mode::from_bits_truncate(0o022));
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(at("making mounts private"))?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

@@ -488,9 +488,11 @@ fn actions() -> Vec<Action> {
     };
     let mut done = asked.clone();
     done.kind = ActionKind::Drain;
+    let mut preempted = done.clone();
+    preempted.kind = ActionKind::Preempt;
     done.state = ActionState::Done;
     done.operations[0].outcome = Some(AttemptState::Drained);
-    vec![asked, done]
+    vec![asked, done, preempted]
 }
 
 fn reconciliations() -> Vec<Reconciliation> {

@@ -52,5 +52,7 @@ crate::words! {
         Cancel "cancel",
         /// Stop at the next step boundary, so that the work can go on from there later.
         Drain "drain",
+        /// The same, so that another run can start; what it has is kept for it until it goes on.
+        Preempt "preempt",
     }
 }

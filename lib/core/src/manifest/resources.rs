@@ -47,6 +47,19 @@ crate::record! {
     }
 }
 
+impl Policy {
+    /// No restriction.
+    pub const OPEN: Self = Self {
+        admission: Admission::Open,
+        postponed: Vec::new(),
+        refused: Vec::new(),
+        spare_memory_bytes: 0,
+        spare_storage_bytes: 0,
+        highest_load: None,
+        reason: String::new(),
+    };
+}
+
 crate::words! {
     /// What happens to runs that ask to start.
     pub enum Admission {

@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::manifest::intent::Resources as Asked;
-use crate::manifest::resources::{Admission, Inventory, Lease, Observation};
+use crate::manifest::resources::{Admission, Inventory, Lease, Observation, Policy};
 use crate::name::Name;
 
 /// The answer to a run that asks to start.
@@ -44,6 +44,56 @@ pub fn admit(asked: &Asked, inventory: Option<&Inventory>, held: &[Lease], seen:
         (true, false) => Verdict::Postpone(later),
         (false, _) => Verdict::Refuse(never.into_iter().chain(later).collect()),
     }
+}
+
+/// Judges whether a run goes on with what it had. It is nothing new to the operator or to the host, so that no policy and
+/// no observation is held against it: only what others have.
+pub fn take_over(asked: &Asked, inventory: Option<&Inventory>, held: &[Lease], seen: &Observation) -> Verdict {
+    let inventory = inventory.map(|inventory| Inventory { policy: Policy::OPEN, ..inventory.clone() });
+    match admit(asked, inventory.as_ref(), held, &blind(seen)) {
+        // More than there is in all, by a declaration of today: it had it nevertheless.
+        Verdict::Refuse(_) if held.iter().all(|lease| conflicts(asked, lease).is_empty()) => Verdict::Grant,
+        Verdict::Refuse(reasons) => Verdict::Postpone(reasons),
+        verdict => verdict,
+    }
+}
+
+/// The leases whose holders must stop so that a run can start: those in conflict with it, and of the others as few as
+/// will do, the youngest first, since they lose the least. None when stopping does not help, because the operator or the
+/// host stands in its way or somebody who cannot stop.
+pub fn in_the_way<'a>(
+    asked: &Asked,
+    inventory: Option<&Inventory>,
+    held: &'a [Lease],
+    seen: &Observation,
+    can_stop: &dyn Fn(&Lease) -> bool,
+) -> Vec<&'a Lease> {
+    let fits = |rest: &[&Lease]| {
+        let rest: Vec<Lease> = rest.iter().map(|lease| (*lease).clone()).collect();
+        admit(asked, inventory, &rest, &blind(seen)) == Verdict::Grant
+    };
+    let (mut chosen, mut rest): (Vec<&Lease>, Vec<&Lease>) =
+        held.iter().partition(|lease| !conflicts(asked, lease).is_empty());
+    let needed = chosen.len();
+    while !fits(&rest) {
+        let Some(youngest) = rest.iter().rposition(|lease| can_stop(lease)) else { return Vec::new() };
+        chosen.push(rest.remove(youngest));
+    }
+    // Of those, whoever need not stop after all goes back, the oldest first.
+    for at in (needed..chosen.len()).rev() {
+        let lease = chosen.remove(at);
+        rest.push(lease);
+        if !fits(&rest) {
+            rest.pop();
+            chosen.insert(at, lease);
+        }
+    }
+    if chosen.iter().all(|lease| can_stop(lease)) { chosen } else { Vec::new() }
+}
+
+/// Without what the holders of leases use up themselves.
+fn blind(seen: &Observation) -> Observation {
+    Observation { free_memory_bytes: None, free_storage_bytes: None, ..seen.clone() }
 }
 
 /// What a lease has of what is asked for and can be had by one at a time.
@@ -236,6 +286,47 @@ mod tests {
         assert_eq!(judge(&Observation { free_memory_bytes: None, ..seen() }).0, 0);
         assert_eq!(judge(&Observation { load: Finite::new(2.5), ..seen() }).0, 1);
         assert_eq!(judge(&Observation { free_storage_bytes: Some(0), load: Finite::new(9.0), ..seen() }).1.len(), 2);
+    }
+
+    #[test]
+    fn only_those_in_the_way_must_stop_and_of_the_others_as_few_as_will_do() {
+        let inventory = inventory();
+        let held: Vec<Lease> = [(1, "disk-a"), (2, "disk-b"), (1, "disk-c")]
+            .into_iter()
+            .zip(1..)
+            .map(|((cores, domain), number)| Lease {
+                lease: name(&format!("lease-{number}")),
+                ..lease(cores, &[domain])
+            })
+            .collect();
+        let chosen = |cores, domains: &[&str], can_stop: &dyn Fn(&Lease) -> bool| {
+            let found = in_the_way(&asked(cores, domains), Some(&inventory), &held, &seen(), can_stop);
+            found.into_iter().map(|lease| lease.lease.to_string()).collect::<Vec<_>>()
+        };
+        let any = |_: &Lease| true;
+        assert_eq!(chosen(1, &["disk-a"], &any), ["lease-1"], "its core is enough");
+        assert_eq!(chosen(1, &[], &any), ["lease-3"], "the youngest");
+        assert_eq!(chosen(2, &[], &any), ["lease-2"], "the third alone would not do, and need not stop for it");
+        assert_eq!(chosen(4, &[], &any).len(), 3);
+        assert!(chosen(5, &[], &any).is_empty(), "more than there is: nobody stops in vain");
+        let not_the_second = |lease: &Lease| lease.cores < 2;
+        assert_eq!(chosen(2, &[], &not_the_second), ["lease-3", "lease-1"]);
+        assert!(chosen(3, &[], &not_the_second).is_empty());
+        assert!(chosen(1, &["disk-b"], &not_the_second).is_empty());
+        let mut closed = inventory.clone();
+        closed.policy.admission = Admission::Postpone;
+        assert!(in_the_way(&asked(1, &[]), Some(&closed), &held, &seen(), &any).is_empty(), "the operator's word");
+    }
+
+    #[test]
+    fn what_goes_on_is_held_against_what_runs_and_nothing_else() {
+        let mut inventory = inventory();
+        inventory.policy.admission = Admission::Refuse;
+        let judge = |held: &[Lease]| reasons(take_over(&asked(2, &["disk-a"]), Some(&inventory), held, &seen())).0;
+        assert_eq!(judge(&[]), 0, "the operator closed the host after it had begun");
+        assert_eq!(reasons(admit(&asked(2, &["disk-a"]), Some(&inventory), &[], &seen())).0, 2, "the control");
+        assert_eq!(judge(&[lease(1, &["disk-a"])]), 1);
+        assert_eq!(judge(&[lease(3, &["disk-b"])]), 1);
     }
 
     #[test]
