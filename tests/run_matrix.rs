@@ -511,7 +511,10 @@ fn killed_together(scene: &Scene, program: &str, arguments: &[&str], point: usiz
         let text = fs::read_to_string(&children).unwrap_or_default();
         text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| is_stopped(*pid)).map(Some)
     });
-    let Some(client) = stopped else { return false };
+    let Some(client) = stopped else {
+        tracer.wait().unwrap();
+        return false;
+    };
     let supervisors = processes_on(scene);
     let workers = if reach == Reach::Everything { processes_of(&scene.worker) } else { Vec::new() };
     for pid in supervisors.iter().copied().chain(workers).chain([client]) {
