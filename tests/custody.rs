@@ -148,6 +148,42 @@ fn a_plan_that_demands_more_than_a_poorer_host_grants_starts_nothing() {
     }
 }
 
+/// Case B-02: a container whose engine covers parts of /proc, in which the kernel grants no fresh one.
+#[test]
+fn b_02_a_covered_proc_is_refused_or_gone_without_and_said() {
+    let within = |cover: &str, command: &Command| {
+        let mut inner = Command::new("unshare");
+        inner.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        inner.arg(format!("{cover} exec \"$0\" \"$@\"")).arg(command.get_program()).args(command.get_args());
+        inner.env_clear().env("PATH", "/usr/bin:/bin");
+        for (name, value) in command.get_envs() {
+            inner.env(name, value.unwrap_or_default());
+        }
+        inner.output().unwrap()
+    };
+    let cover = "mount -t tmpfs none /proc/sys &&";
+    let output = within(cover, &doctor(&["--json"]));
+    if !output.status.success() && output.stdout.is_empty() {
+        println!("not run here: this host grants no nested namespaces: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(13));
+    let custody = record(&output);
+    let control = custody.controls.iter().find(|control| control.id == "process.isolated").unwrap();
+    assert_eq!(control.state, State::Partial);
+    assert!(control.missing.iter().any(|text| text.contains("no fresh /proc")), "{control:?}");
+    // What of other processes could be read or signalled is out of reach all the same: the host's /proc is not there.
+    assert!(control.proof.iter().all(|probe| probe.inside != "OK"), "{control:?}");
+    // The control: where nothing is covered, the same start finds nothing missing.
+    let open = record(&within("", &doctor(&["--json"])));
+    assert_eq!(state(&open, "process.isolated"), State::Enforced);
+    // A plan that demands it starts nothing.
+    let bench = Bench::new();
+    let file = bench.write("plan.json", &bench.plan("", 3));
+    let run = Ended::of(within(cover, &bench.xt_run(&[&file]))).run(Status::NotStarted, 13);
+    assert!(run.cause.contains("no fresh /proc"), "{}", run.cause);
+}
+
 /// A record of the weaker profile claims no namespace, and names everything that the profile leaves open.
 fn is_truthful(custody: &Custody) {
     assert_eq!(custody.profile, Profile::InContainer);

@@ -63,6 +63,7 @@ fn nothing_that_works_outside_works_in_custody() {
             failures.push(format!("{}: no refused call was counted", arm.name));
         }
     }
+    say_what_was_not_tested();
     let powerless: Vec<&String> = control.iter().filter(|(_, code)| **code != 0).map(|(name, _)| name).collect();
     println!("fail without a sandbox too, and so show nothing: {powerless:?}");
     for (name, reason) in RESIDUE {
@@ -71,8 +72,42 @@ fn nothing_that_works_outside_works_in_custody() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// What this host has no means for. Nothing is left out in silence.
+fn say_what_was_not_tested() {
+    let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    if !["memory", "pids", "cpu"].iter().all(|name| controllers.split_whitespace().any(|found| found == *name)) {
+        println!(
+            "not tested: limits by control groups of version 2 (their controllers are not there: [{}])",
+            controllers.trim()
+        );
+    }
+    if !std::path::Path::new("/sys/kernel/security/apparmor").exists() {
+        println!("not tested: a host whose AppArmor restricts user namespaces (there is no AppArmor here)");
+    }
+    if !std::path::Path::new("/dev/nvidiactl").exists() {
+        println!("not tested: devices of accelerators (there are none here, and none is admitted)");
+    }
+    if !cfg!(target_arch = "aarch64") {
+        println!("not tested: aarch64 (this is another processor)");
+    }
+}
+
 fn residue() -> BTreeSet<&'static str> {
     RESIDUE.iter().map(|(name, _)| *name).collect()
+}
+
+/// What a person reads of it is what is tested, no more and no less.
+#[test]
+fn the_page_names_every_attempt_that_in_container_leaves_open() {
+    let page = include_str!("../../../man/xt.7");
+    let list = page
+        .split(".\\\" residue of in-container: begin\n")
+        .nth(1)
+        .and_then(|rest| rest.split(".\\\" end\n").next())
+        .unwrap();
+    let named: Vec<(&str, &str)> =
+        list.split(".IP \\(bu 3\n.B ").skip(1).map(|entry| entry.trim_end().split_once(":\n").unwrap()).collect();
+    assert_eq!(named, RESIDUE);
 }
 
 /// Names of the attempts that did what they must not do.
