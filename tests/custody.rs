@@ -161,7 +161,8 @@ fn b_02_a_covered_proc_is_refused_or_gone_without_and_said() {
         }
         inner.output().unwrap()
     };
-    let cover = "mount -t tmpfs none /proc/sys &&";
+    // As engines do. (/proc/sys has what names the boot, without which no supervisor comes up.)
+    let cover = "mount -t tmpfs none /proc/irq &&";
     let output = within(cover, &doctor(&["--json"]));
     if !output.status.success() && output.stdout.is_empty() {
         println!("not run here: this host grants no nested namespaces: {}", String::from_utf8_lossy(&output.stderr));
