@@ -15,9 +15,10 @@ use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest;
 use xt_core::manifest::bundle::Bundle;
-use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::candidate::{Candidate, Tokenizer};
 use xt_core::manifest::command::{Command, Hypothesis};
-use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Member, Splitting};
+use xt_core::manifest::encoding::Fitted;
 use xt_core::manifest::evaluation::{Overlap, Parameters, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
@@ -33,7 +34,8 @@ use xt_runtime::digests::Digests;
 use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
-use xt_text::{Corpus, Text};
+use xt_text::example::examples;
+use xt_text::{Corpus, Raw, Text};
 
 /// Turn a candidate into plans, files into a dataset, and frozen bundles into plans that measure
 ///
@@ -136,8 +138,8 @@ struct DatasetArguments {
     /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// What the bytes are: text must be UTF-8
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes"])]
+    /// What the bytes are: text must be UTF-8, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "csv", "idx"])]
     format: String,
     /// What stays together in one split
     #[arg(long, value_name = "GROUP", default_value = "file", value_parser = ["file", "folder"])]
@@ -323,8 +325,9 @@ fn plans_of(
     if !faults.is_empty() {
         return Err(faults.into());
     }
-    let tokens = count_tokens(&candidate, &dataset, &Store::open(&common.store)?)?;
-    seeds.map(|seed| Ok(compile::compile(candidate.clone(), dataset.clone(), intent.clone(), seed, tokens)?)).collect()
+    let seen = look(&candidate, &dataset, &Store::open(&common.store)?)?;
+    let plan = |seed| compile::compile_fitted(candidate.clone(), dataset.clone(), intent.clone(), seed, seen.clone());
+    seeds.map(|seed| Ok(plan(seed)?)).collect()
 }
 
 /// The plans of a command: its program is looked for on this host, and everything that it can load is pinned.
@@ -368,6 +371,26 @@ fn decoded<M: Manifest>(value: &Value, document: &str, faults: &mut Faults) -> O
             None
         }
     }
+}
+
+/// Reads the split as the trainer will: counts it and, for numbers, fits what scales them.
+fn look(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Tokens, Vec<Fitted>), Error> {
+    if candidate.tokenizer.inputs().is_none() {
+        return Ok((count_tokens(candidate, dataset, store)?, Vec::new()));
+    }
+    let raw = rows(candidate, &compile::members(candidate, dataset), store)?;
+    let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. }) = &candidate.tokenizer else {
+        return Ok((count_tokens(candidate, dataset, store)?, Vec::new()));
+    };
+    let fitted = raw.fit(*scaling).map_err(|faults| faults.within("data"))?;
+    Ok((Tokens { vocabulary: 0, count: raw.samples() as u64, tokenizer_bytes: 0 }, fitted))
+}
+
+/// These files as rows of numbers.
+fn rows(candidate: &Candidate, members: &[&Member], store: &Store) -> Result<Raw, Error> {
+    let files: Result<Vec<(&str, Vec<u8>)>, Error> =
+        members.iter().map(|member| Ok((member.path.as_str(), store.get(member.digest)?))).collect();
+    Ok(xt_text::rows::read(&candidate.tokenizer, &files?)?)
 }
 
 /// Reads the split through the tokenizer, as the trainer will, and counts.
@@ -484,12 +507,19 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
         tokenizer_bytes,
         parts,
         overlap: overlap(spec, (candidate, learned), &dataset, store)?,
+        fitted: trained.fitted.clone(),
     };
     Ok(evaluate::compile(spec.clone(), candidate.clone(), dataset, intent, found)?)
 }
 
 /// Reads the held-out files through the tokenizer, as the evaluator will, and counts; also the tokenizer's size.
 fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Vec<Part>, u64), Error> {
+    if candidate.tokenizer.inputs().is_some() {
+        let members = evaluate::members(spec, dataset);
+        let counts = rows(candidate, &members, store)?.counts;
+        let part = |(member, tokens): (&&Member, u64)| Part { path: member.path.clone(), tokens };
+        return Ok((members.iter().zip(counts).map(part).collect(), 0));
+    }
     let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
     let text = Text::load(&candidate.tokenizer, file.as_deref())?;
     let mut parts = Vec::new();
@@ -510,10 +540,12 @@ fn overlap(
 ) -> Result<Overlap, Error> {
     let mut comparison = Comparison::new(spec);
     for member in compile::members(candidate, learned) {
-        comparison.trained_on(&store.get(member.digest)?);
+        let bytes = store.get(member.digest)?;
+        comparison.trained_on(&bytes, examples(learned.format, &bytes));
     }
     for member in evaluate::members(spec, dataset) {
-        comparison.held_out(&store.get(member.digest)?);
+        let bytes = store.get(member.digest)?;
+        comparison.held_out(&bytes, examples(dataset.format, &bytes));
     }
     Ok(comparison.overlap())
 }
@@ -528,7 +560,7 @@ fn admit_files(arguments: &DatasetArguments, common: &Common) -> Result<Exit, Er
     let excluded: BTreeMap<_, _> = arguments.exclude.iter().filter_map(|text| exclusion(text, &mut faults)).collect();
     let mut offered = Vec::new();
     each_file(&arguments.paths, &mut faults, &mut |path, bytes, faults| {
-        check_text(format, path, bytes, faults);
+        check_form(format, path, bytes, faults);
         offered.push(Offered { path: path.clone(), digest: Digest::of(bytes), bytes: bytes.len() as u64 });
         Ok(())
     })?;
@@ -638,6 +670,15 @@ fn exclusion(text: &str, faults: &mut Faults) -> Option<(RelativePath, String)> 
         faults.add("--exclude", "data.exclusion", format!("expected PATH=REASON, found {text:?}"));
     }
     parsed
+}
+
+/// Every file is what its format says.
+fn check_form(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Faults) {
+    match format {
+        Format::Text | Format::Bytes => check_text(format, path, bytes, faults),
+        Format::Csv => faults.0.extend(xt_text::table::check(path.as_str(), bytes).0),
+        Format::Idx => faults.0.extend(xt_text::image::check(path.as_str(), bytes).0),
+    }
 }
 
 /// Text is UTF-8 without a byte-order mark (rows D-10, J-13).

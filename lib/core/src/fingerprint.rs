@@ -9,7 +9,9 @@ use crate::manifest::candidate::{
     Schedule, Stops, Tokenizer, Treatment,
 };
 use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
+use crate::manifest::encoding::{Column, Holds};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
+use crate::manifest::network::Convolution;
 use crate::manifest::plan::Plan;
 
 /// Fingerprint of a candidate, version 1: every declared value but the name. The seed belongs to the run (X27), the
@@ -55,6 +57,10 @@ pub fn candidate(candidate: &Candidate) -> Digest {
                     ("label_smoothing", label_smoothing.write()),
                     ("z_loss", z_loss.write()),
                 ]),
+                Objective::CrossEntropy {}
+                | Objective::BinaryCrossEntropy {}
+                | Objective::MeanSquaredError {} => objective.word().into(),
+                Objective::Huber { delta } => object([("kind", "huber".into()), ("delta", delta.write())]),
             },
         ),
         ("optimizer", optimizer_1(optimizer)),
@@ -96,13 +102,86 @@ fn model_1(model: &Model) -> Value {
             ("layer_norm_epsilon", layer_norm_epsilon.write()),
             ("initializer_range", initializer_range.write()),
         ]),
+        Model::Mlp { inputs, widths, outputs, activation, dropout, initializer_gain } => object([
+            ("kind", "mlp".into()),
+            ("inputs", inputs.write()),
+            ("widths", widths.write()),
+            ("outputs", outputs.write()),
+            ("activation", activation.write()),
+            ("dropout", dropout.write()),
+            ("initializer_gain", initializer_gain.write()),
+        ]),
+        Model::Cnn {
+            channels,
+            height,
+            width,
+            convolutions,
+            widths,
+            outputs,
+            activation,
+            dropout,
+            initializer_gain,
+        } => object([
+            ("kind", "cnn".into()),
+            ("channels", channels.write()),
+            ("height", height.write()),
+            ("width", width.write()),
+            ("convolutions", Value::List(convolutions.iter().map(convolution_1).collect())),
+            ("widths", widths.write()),
+            ("outputs", outputs.write()),
+            ("activation", activation.write()),
+            ("dropout", dropout.write()),
+            ("initializer_gain", initializer_gain.write()),
+        ]),
     }
+}
+
+fn convolution_1(convolution: &Convolution) -> Value {
+    let Convolution { channels, kernel, stride, padding, pool } = convolution;
+    object([
+        ("channels", channels.write()),
+        ("kernel", kernel.write()),
+        ("stride", stride.write()),
+        ("padding", padding.write()),
+        ("pool", pool.write()),
+    ])
+}
+
+fn column_1(column: &Column) -> Value {
+    let Column { name, holds } = column;
+    let (missing, non_finite, levels) = match holds {
+        Holds::Number { missing, non_finite } => (missing.write(), non_finite.write(), Value::Null),
+        Holds::Category { levels, missing } => (missing.write(), Value::Null, levels.write()),
+        Holds::TargetNumber { non_finite } => (Value::Null, non_finite.write(), Value::Null),
+        Holds::TargetCategory { levels } => (Value::Null, Value::Null, levels.write()),
+        Holds::Id {} | Holds::Ignored {} => (Value::Null, Value::Null, Value::Null),
+    };
+    object([
+        ("name", name.write()),
+        ("kind", holds.word().into()),
+        ("missing", missing),
+        ("non_finite", non_finite),
+        ("levels", levels),
+    ])
 }
 
 fn tokenizer_1(tokenizer: &Tokenizer) -> Value {
     match tokenizer {
         Tokenizer::Bytes {} => object([("kind", "bytes".into())]),
         Tokenizer::HuggingFace { digest } => object([("kind", "huggingface".into()), ("digest", digest.write())]),
+        Tokenizer::Table { columns, scaling } => object([
+            ("kind", "table".into()),
+            ("columns", Value::List(columns.iter().map(column_1).collect())),
+            ("scaling", scaling.write()),
+        ]),
+        Tokenizer::Image { channels, height, width, classes, scaling } => object([
+            ("kind", "image".into()),
+            ("channels", channels.write()),
+            ("height", height.write()),
+            ("width", width.write()),
+            ("classes", classes.write()),
+            ("scaling", scaling.write()),
+        ]),
     }
 }
 
@@ -270,6 +349,19 @@ pub fn evaluation(spec: &Spec) -> Digest {
     let evaluator_1 = match evaluator {
         Evaluator::NextToken { batch, resamples, confidence } => object([
             ("kind", "next-token".into()),
+            ("batch", batch.write()),
+            ("resamples", resamples.write()),
+            ("confidence", confidence.write()),
+        ]),
+        Evaluator::Classification { batch, resamples, confidence, bins } => object([
+            ("kind", "classification".into()),
+            ("batch", batch.write()),
+            ("resamples", resamples.write()),
+            ("confidence", confidence.write()),
+            ("bins", bins.write()),
+        ]),
+        Evaluator::Regression { batch, resamples, confidence } => object([
+            ("kind", "regression".into()),
             ("batch", batch.write()),
             ("resamples", resamples.write()),
             ("confidence", confidence.write()),

@@ -17,6 +17,7 @@ pub mod envelope;
 pub mod environment;
 pub mod evaluate;
 pub mod explain;
+pub mod fit;
 pub mod groups;
 pub mod incident;
 pub mod lease;

@@ -1,10 +1,16 @@
-//! Text to tokens and back: the same code for the compiler, which counts, and the worker, which trains.
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+//! Text to tokens and back, tables and images to rows of numbers: the same code for the compiler, which counts and fits,
+//! and the worker, which trains.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp))]
 
 pub mod corpus;
+pub mod example;
 pub mod fault;
+pub mod image;
+pub mod rows;
+pub mod table;
 pub mod text;
 
 pub use corpus::Corpus;
 pub use fault::TextError;
+pub use rows::{Raw, Rows, Targets};
 pub use text::Text;

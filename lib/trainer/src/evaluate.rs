@@ -1,5 +1,7 @@
-//! Measures a trained model on held-out text: a forward pass over every window, without dropout, gradients or anything
-//! that a training run would notice.
+//! Measures a trained model on held-out data: a forward pass over every window of a text, row or image, without dropout,
+//! gradients or anything that a training run would notice.
+
+pub mod rows;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +13,7 @@ use tch::{Reduction, Tensor};
 use xt_core::field::{Field, Manifest};
 use xt_core::manifest::candidate::{Candidate, Decay};
 use xt_core::manifest::dataset::Member;
-use xt_core::manifest::evaluation::{Evaluating, Evaluator, Metrics, Window};
+use xt_core::manifest::evaluation::{Evaluating, Measure, Metrics, Window};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::StageName;
@@ -22,8 +24,10 @@ use xt_core::verb::{evaluate, measure};
 use xt_text::{Corpus, Text};
 use xt_torch::memory::floats;
 
+use crate::evaluate::rows::HeldOut;
 use crate::fault::TrainError;
 use crate::model::gpt::{Gpt, Sizes};
+use crate::model::{Network, family};
 use crate::parameters::Parameters;
 use crate::perform::{Ending, Folders};
 use crate::probe::Counts;
@@ -49,22 +53,73 @@ pub fn evaluate<W: Write>(
     };
     let candidate = plan.native().ok_or(TrainError::Command)?;
     let pins = regime::pin(&candidate.execution)?;
-    let pieces = pieces(plan, evaluating, folders.inputs)?;
-    let sizes = Sizes::of(&candidate.model)?;
-    let mut parameters = Parameters::new(sizes.parameters(), Decay::All)?;
+    let family = family(&candidate.model)?;
+    let mut parameters = Parameters::new(family.parameters(), Decay::All)?;
     checkpoint::load(&mut parameters, &inputs::read(folders.inputs, evaluating.subject.weights)?)?;
-    let model = Gpt::new(sizes, &parameters)?;
-    telemetry.say(&Message::Ready {
-        version: env!("CARGO_PKG_VERSION").into(),
-        samples_per_epoch: pieces.len() as u64,
-        parameters: parameters.layout.parameters(),
-        cpu_capability: pins.cpu_capability,
-        threads: pins.threads,
-    })?;
-    let windows = tch::no_grad(|| windows(&model, sizes, evaluating, &pieces, telemetry))?;
-    let outputs = write(plan, evaluating, &windows, folders.outputs)?;
+    let slices = Slices::of_plan(plan, evaluating);
+    let ready = Ready { parameters: parameters.layout.parameters(), pins };
+    let (metrics, lines) = if candidate.tokenizer.inputs().is_some() {
+        let held_out = HeldOut::read(plan, evaluating, folders.inputs)?;
+        let model = family.network(&parameters)?;
+        ready.say(held_out.samples(), telemetry)?;
+        tch::no_grad(|| held_out.measure((&*model, candidate), evaluating, &slices, telemetry))?
+    } else {
+        let pieces = pieces(plan, evaluating, folders.inputs)?;
+        let sizes = Sizes::of(&candidate.model)?;
+        let model = Gpt::new(sizes, &parameters)?;
+        ready.say(pieces.len() as u64, telemetry)?;
+        let windows = tch::no_grad(|| windows(&model, sizes, evaluating, &pieces, telemetry))?;
+        let metrics = measure::measure(&evaluating.spec, &windows, |window| slices.of(&window.path))?;
+        (metrics, windows.iter().map(|window| window.write().canonical() + "\n").collect())
+    };
+    let outputs = write(evaluating, metrics, lines, folders.outputs)?;
     telemetry.say(&Message::Completed { steps: plan.work.steps, outputs })?;
     Ok(Ending::Completed)
+}
+
+/// What a worker says before it measures.
+struct Ready {
+    parameters: u64,
+    pins: regime::Report,
+}
+
+impl Ready {
+    fn say<W: Write>(self, samples: u64, telemetry: &mut Telemetry<W>) -> Result<(), TrainError> {
+        telemetry.say(&Message::Ready {
+            version: env!("CARGO_PKG_VERSION").into(),
+            samples_per_epoch: samples,
+            parameters: self.parameters,
+            cpu_capability: self.pins.cpu_capability,
+            threads: self.pins.threads,
+        })
+    }
+}
+
+/// The slice of each held-out file.
+#[derive(Clone, Debug)]
+pub struct Slices<'a>(BTreeMap<&'a RelativePath, Option<String>>);
+
+impl<'a> Slices<'a> {
+    fn of_plan(plan: &'a Plan, evaluating: &Evaluating) -> Self {
+        let members = plan.dataset.iter().flat_map(|dataset| evaluate::members(&evaluating.spec, dataset));
+        Self(members.map(|member| (&member.path, evaluate::slice_of(&evaluating.spec, member))).collect())
+    }
+
+    /// The slice of the file at `path`, if there are slices.
+    pub fn of(&self, path: &RelativePath) -> Option<String> {
+        self.0.get(path).cloned().flatten()
+    }
+}
+
+/// What the model gives for a batch; a value on the way that is not finite is an error that says where.
+fn finite_outputs(model: &dyn Network, seen: &Tensor, of: &str) -> Result<Tensor, TrainError> {
+    let mut counts = Counts::default();
+    let outputs = model.forward(seen, None, &mut |name, tensor| counts.look(name, tensor))?;
+    if counts.non_finite() > 0 {
+        let tensors = counts.stage(StageName::Forward).tensors.join(", ");
+        return Err(TrainError::Model(format!("it gives values that are not finite on {of}, in {tensors}")));
+    }
+    Ok(outputs)
 }
 
 /// One window of a file: up to a context of tokens and the one behind each.
@@ -110,8 +165,7 @@ fn windows<W: Write>(
     pieces: &[Piece<'_>],
     telemetry: &mut Telemetry<W>,
 ) -> Result<Vec<Window>, TrainError> {
-    let Evaluator::NextToken { batch, .. } = &evaluating.spec.evaluator;
-    let size = usize::try_from(*batch).unwrap_or(usize::MAX);
+    let size = usize::try_from(evaluating.spec.evaluator.batch()).unwrap_or(usize::MAX);
     let mut windows = Vec::with_capacity(pieces.len());
     for (number, pieces) in (1..).zip(pieces.chunks(size.max(1))) {
         let start = Instant::now();
@@ -140,13 +194,7 @@ pub fn losses(model: &Gpt, sizes: Sizes, windows: &[&[u32]]) -> Result<Vec<(f64,
         due.extend(tokens.skip(1).chain(std::iter::repeat_n(NO_TARGET, behind)));
     }
     let shape = [i64::try_from(windows.len()).unwrap_or(0), sizes.context];
-    let mut counts = Counts::default();
-    let logits = model
-        .forward(&Tensor::f_from_slice(&seen)?.f_view(shape)?, None, &mut |name, tensor| counts.look(name, tensor))?;
-    if counts.non_finite() > 0 {
-        let tensors = counts.stage(StageName::Forward).tensors.join(", ");
-        return Err(TrainError::Model(format!("it gives values that are not finite on held-out text, in {tensors}")));
-    }
+    let logits = finite_outputs(model, &Tensor::f_from_slice(&seen)?.f_view(shape)?, "held-out text")?;
     let targets = Tensor::f_from_slice(&due)?;
     let losses = logits.f_cross_entropy_loss::<Tensor>(&targets, None, Reduction::None, NO_TARGET, 0.0)?;
     let vocabulary = usize::try_from(sizes.vocabulary).unwrap_or(0);
@@ -173,17 +221,14 @@ fn likeliest(logits: &[f32]) -> usize {
     best
 }
 
-/// Works the metrics out of the windows and writes both; gives the paths written.
-fn write(plan: &Plan, evaluating: &Evaluating, windows: &[Window], outputs: &Path) -> Result<Vec<String>, TrainError> {
-    let members = plan.dataset.iter().flat_map(|dataset| evaluate::members(&evaluating.spec, dataset));
-    let slices: BTreeMap<&RelativePath, Option<String>> =
-        members.map(|member| (&member.path, evaluate::slice_of(&evaluating.spec, member))).collect();
-    let slice_of = |window: &Window| slices.get(&window.path).cloned().flatten();
-    let metrics = Metrics {
-        evaluator: evaluating.spec.evaluator.version(),
-        metrics: measure::measure(&evaluating.spec, windows, slice_of)?,
-    };
-    let lines: String = windows.iter().map(|window| window.write().canonical() + "\n").collect();
+/// Writes the metrics and a line for each sample; gives the paths written.
+fn write(
+    evaluating: &Evaluating,
+    metrics: Vec<Measure>,
+    lines: String,
+    outputs: &Path,
+) -> Result<Vec<String>, TrainError> {
+    let metrics = Metrics { evaluator: evaluating.spec.evaluator.version(), metrics };
     let files = [(evaluate::METRICS, metrics.encode().canonical() + "\n"), (evaluate::SAMPLES, lines)];
     for (path, text) in &files {
         let at = outputs.join(path);

@@ -52,6 +52,12 @@ pub enum TrainError {
         /// Found.
         found: u64,
     },
+    /// A file of the data is not what the candidate declares.
+    #[error("the data cannot be read:\n{0}")]
+    Data(Faults),
+    /// What scales numbers is not what the plan says was fitted.
+    #[error("what is fitted on the training split is not what the plan states under /fitted")]
+    Fitted,
     /// A model file does not fit its description.
     #[error("the model file does not fit: {0}")]
     Weights(String),
@@ -68,7 +74,7 @@ pub enum TrainError {
     #[error("the model gives no usable logits at token {0}: all are NaN or minus infinity, or one is infinite")]
     NoLogits(u64),
     /// What is measured is no number.
-    #[error("the {what} of window {window} is not finite, and what is not finite is no metric")]
+    #[error("the {what} of sample {window} is not finite, and what is not finite is no metric")]
     NoMetric {
         /// The window.
         window: u64,
@@ -101,7 +107,7 @@ impl Failure for TrainError {
     fn exit(&self) -> Exit {
         match self {
             Self::Text(fault) => fault.exit(),
-            Self::Plan(_) | Self::Snapshot(_) | Self::Command => Exit::Refused,
+            Self::Plan(_) | Self::Data(_) | Self::Snapshot(_) | Self::Command => Exit::Refused,
             Self::Output { .. } | Self::Telemetry(_) => Exit::System,
             _ => Exit::Workload,
         }
@@ -117,6 +123,8 @@ impl Failure for TrainError {
             Self::InputUnreadable { .. } => "train.input-unreadable",
             Self::InputWrong { .. } => "train.input-wrong",
             Self::Work { .. } => "train.work",
+            Self::Data(_) => "train.data",
+            Self::Fitted => "train.fitted",
             Self::Weights(_) => "train.weights",
             Self::Snapshot(_) => "train.snapshot",
             Self::Model(_) => "train.model",
@@ -129,6 +137,6 @@ impl Failure for TrainError {
     }
 
     fn faults(&self) -> Option<&Faults> {
-        if let Self::Plan(faults) | Self::Snapshot(faults) = self { Some(faults) } else { None }
+        if let Self::Plan(faults) | Self::Data(faults) | Self::Snapshot(faults) = self { Some(faults) } else { None }
     }
 }

@@ -1,3 +1,56 @@
-//! The models, one file each.
+//! The models, one file each. A new family is a file here and a line in [`family`].
 
+pub mod cnn;
+pub mod dense;
 pub mod gpt;
+pub mod mlp;
+
+use std::fmt::Debug;
+
+use tch::Tensor;
+use xt_core::manifest::candidate::Model;
+
+use crate::dropout::Dropout;
+use crate::fault::TrainError;
+use crate::layout::Declared;
+use crate::parameters::Parameters;
+
+/// What a candidate declares of a model.
+pub trait Family: Debug {
+    /// Every parameter.
+    fn parameters(&self) -> Vec<Declared>;
+
+    /// Probability of dropping an activation.
+    fn dropout(&self) -> f64;
+
+    /// The model over `parameters`, which were declared by this.
+    fn network(&self, parameters: &Parameters) -> Result<Box<dyn Network>, TrainError>;
+}
+
+/// A model over its parameters.
+pub trait Network: Debug {
+    /// What the model gives for a batch: a row for each prediction. `look` is shown what appears on the way.
+    fn forward(&self, seen: &Tensor, dropout: Option<&Dropout>, look: Look<'_>) -> Result<Tensor, TrainError>;
+}
+
+/// The family of a model.
+pub fn family(model: &Model) -> Result<Box<dyn Family>, TrainError> {
+    Ok(match model {
+        Model::Gpt { .. } => Box::new(gpt::Sizes::of(model)?),
+        Model::Mlp { .. } => Box::new(mlp::Mlp::of(model)?),
+        Model::Cnn { .. } => Box::new(cnn::Cnn::of(model)?),
+    })
+}
+
+/// Is shown a tensor by name as it appears.
+pub type Look<'a> = &'a mut dyn FnMut(&str, &Tensor) -> Result<(), TrainError>;
+
+/// Looks at nothing.
+pub fn blind(_: &str, _: &Tensor) -> Result<(), TrainError> {
+    Ok(())
+}
+
+/// A size as the tensor library counts.
+fn size(value: u64) -> Result<i64, TrainError> {
+    i64::try_from(value).map_err(|_| TrainError::Model(format!("{value} is too large")))
+}

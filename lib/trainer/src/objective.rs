@@ -8,19 +8,39 @@ use crate::fault::TrainError;
 /// A target that is not predicted.
 const NO_TARGET: i64 = -100;
 
-/// The objective over `logits`, (predictions, tokens), for the tokens that were `due`: the mean over all predictions of
+/// The objective over `outputs`, a row for each prediction, against what was `due`: the mean over all predictions. That of
+/// the next token is the mean of
 ///
 /// `(1 - s) * -log p(due) + s * mean over all tokens of -log p + z * log(Z)^2`,
 ///
 /// where `p` is the softmax of the logits, `Z` its denominator, `s` the label smoothing (section 7 of Szegedy et al., CVPR
-/// 2016) and `z` the factor of the z-loss (section 5 of Chowdhery et al., "PaLM", JMLR 2023).
-pub fn loss(objective: &Objective, logits: &Tensor, due: &Tensor) -> Result<Tensor, TrainError> {
-    let Objective::NextToken { label_smoothing, z_loss } = objective;
-    let smoothing = label_smoothing.get();
-    let loss = logits.f_cross_entropy_loss::<Tensor>(due, None, Reduction::Mean, NO_TARGET, smoothing)?;
-    if z_loss.get() == 0.0 {
-        return Ok(loss);
+/// 2016) and `z` the factor of the z-loss (section 5 of Chowdhery et al., "PaLM", JMLR 2023). The other formulas stand with
+/// [`Objective`].
+pub fn loss(objective: &Objective, outputs: &Tensor, due: &Tensor) -> Result<Tensor, TrainError> {
+    let loss = reduced(objective, outputs, due, Reduction::Mean)?;
+    match objective {
+        Objective::NextToken { z_loss, .. } if z_loss.get() != 0.0 => {
+            let square = outputs.f_logsumexp([-1i64].as_slice(), false)?.f_square()?.f_mean(Kind::Float)?;
+            Ok(loss.f_add(&square.f_mul_scalar(z_loss.get())?)?)
+        }
+        _ => Ok(loss),
     }
-    let square = logits.f_logsumexp([-1i64].as_slice(), false)?.f_square()?.f_mean(Kind::Float)?;
-    Ok(loss.f_add(&square.f_mul_scalar(z_loss.get())?)?)
+}
+
+/// The objective of each prediction by itself, without what is added to a mean.
+pub fn losses(objective: &Objective, outputs: &Tensor, due: &Tensor) -> Result<Tensor, TrainError> {
+    reduced(objective, outputs, due, Reduction::None)
+}
+
+fn reduced(objective: &Objective, outputs: &Tensor, due: &Tensor, by: Reduction) -> Result<Tensor, TrainError> {
+    // One output a prediction is a row, not a table of one column: the two would be broadcast against each other.
+    let row = || outputs.f_view([-1]);
+    let cross = |smoothing| outputs.f_cross_entropy_loss::<Tensor>(due, None, by, NO_TARGET, smoothing);
+    Ok(match objective {
+        Objective::NextToken { label_smoothing, .. } => cross(label_smoothing.get())?,
+        Objective::CrossEntropy {} => cross(0.0)?,
+        Objective::BinaryCrossEntropy {} => row()?.f_binary_cross_entropy_with_logits::<Tensor>(due, None, None, by)?,
+        Objective::MeanSquaredError {} => row()?.f_mse_loss(due, by)?,
+        Objective::Huber { delta } => row()?.f_huber_loss(due, by, delta.get())?,
+    })
 }

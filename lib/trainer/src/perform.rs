@@ -13,7 +13,6 @@ use xt_core::verb::compile::check_plan;
 
 use crate::average::Average;
 use crate::control::Control;
-use crate::data::text::TextData;
 use crate::evaluate::evaluate;
 use crate::fault::TrainError;
 use crate::sample::{Request, sample};
@@ -21,7 +20,7 @@ use crate::snapshot::Snapshots;
 use crate::step::{Trainer, hold};
 use crate::telemetry::Telemetry;
 use crate::trace::{self, TraceWriter};
-use crate::{checkpoint, regime};
+use crate::{checkpoint, data, regime};
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +92,7 @@ fn train<W: Write>(
     check_plan(&plan).map_err(TrainError::Plan)?;
     let candidate = plan.native().ok_or(TrainError::Command)?.clone();
     let pins = regime::pin(&candidate.execution)?;
-    let (data, tokenizer) = TextData::read(&plan, folders.inputs)?;
+    let (data, tokenizer) = data::read(&plan, folders.inputs)?;
     let samples_per_epoch = data.samples();
     let chain = span.from.map_or_else(|| plan.id(), |snapshot| snapshot.chain);
     let mut trace = TraceWriter::create(folders.outputs, chain)?;

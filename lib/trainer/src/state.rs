@@ -13,7 +13,7 @@ use xt_torch::memory::Flat;
 use crate::average::Average;
 use crate::fault::TrainError;
 use crate::layout::{self, Layout};
-use crate::model::gpt::Sizes;
+use crate::model::family;
 use crate::optim::{Optim, Row};
 use crate::parameters::Parameters;
 
@@ -67,7 +67,7 @@ pub struct MemoryMut<'a> {
 impl State {
     /// The state before the first step.
     pub fn first(candidate: &Candidate, seed: u64) -> Result<Self, TrainError> {
-        let declared = Sizes::of(&candidate.model)?.parameters();
+        let declared = family(&candidate.model)?.parameters();
         let mut parameters = Parameters::new(declared, candidate.optimizer.decay())?;
         parameters.initialise(seed);
         let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;

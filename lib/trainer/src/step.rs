@@ -14,11 +14,11 @@ use xt_core::verb::groups::handling;
 use xt_torch::memory::{Flat, floats};
 
 use crate::average::Average;
-use crate::data::text::TextData;
+use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
 use crate::layout::{self, Declared};
-use crate::model::gpt::{Gpt, Sizes};
+use crate::model::{Network, family};
 use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
@@ -32,8 +32,8 @@ use crate::state::State;
 pub struct Trainer {
     plan: Plan,
     candidate: Candidate,
-    data: TextData,
-    model: Gpt,
+    data: Box<dyn Data>,
+    model: Box<dyn Network>,
     dropout: f64,
     gradients: Flat,
     walk: Walk,
@@ -43,7 +43,7 @@ pub struct Trainer {
 
 impl Trainer {
     /// The run of `plan` before its first step.
-    pub fn new(plan: Plan, data: TextData) -> Result<Self, TrainError> {
+    pub fn new(plan: Plan, data: Box<dyn Data>) -> Result<Self, TrainError> {
         let candidate = plan.native().ok_or(TrainError::Command)?.clone();
         let shape = Shape::new(data.samples(), candidate.batching, candidate.data.order, &candidate.length);
         let shape = shape.map_err(|error| TrainError::Model(error.to_string()))?;
@@ -56,10 +56,10 @@ impl Trainer {
             handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some()
         };
         let gradients = state.parameters.with_gradients_of(trained)?;
-        let sizes = Sizes::of(&candidate.model)?;
-        let model = Gpt::new(sizes, &state.parameters)?;
+        let family = family(&candidate.model)?;
+        let model = family.network(&state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
-        Ok(Self { data, model, dropout: sizes.dropout, gradients, walk, state, candidate, plan })
+        Ok(Self { data, model, dropout: family.dropout(), gradients, walk, state, candidate, plan })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
@@ -95,8 +95,8 @@ impl Trainer {
         self.line(&Taken { batches, seen, loss, norm, gradients, rate, skipped })
     }
 
-    /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predicted tokens
-    /// of the step: each micro-batch counts by its share of them.
+    /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predictions of
+    /// the step: each micro-batch counts by its share of them.
     fn backward(&mut self, batches: &[MicroBatch], seen: &mut Seen) -> Result<f32, TrainError> {
         self.gradients.values_mut().fill(0.0);
         let all: usize = batches.iter().map(|batch| batch.samples.len()).sum();
@@ -114,7 +114,7 @@ impl Trainer {
     /// The objective of one micro-batch.
     fn loss(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<Tensor, TrainError> {
         let data = self.data.batch(&batch.samples)?;
-        seen.input.look_at_tokens(&data.tokens);
+        data.look(&mut seen.input)?;
         let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
         let look = &mut |name: &str, tensor: &Tensor| seen.forward.look(name, tensor);
         let logits = self.model.forward(&data.seen, dropout.as_ref(), look)?;

@@ -18,6 +18,7 @@ use xt_core::order::{Shape, Walk};
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile};
+use xt_trainer::data::Data;
 use xt_trainer::data::text::TextData;
 use xt_trainer::step::Trainer;
 
@@ -173,7 +174,7 @@ fn until_non_finite(plan: &Plan) -> (Step, Dump) {
     );
     let mut walk = Walk::new(shape.unwrap(), plan.seed);
     let context = data.context();
-    let mut trainer = Trainer::new(plan.clone(), data).unwrap();
+    let mut trainer = Trainer::new(plan.clone(), Box::new(data)).unwrap();
     loop {
         let found = dump(plan, &trainer, &mut walk, context);
         let step = trainer.step().unwrap();

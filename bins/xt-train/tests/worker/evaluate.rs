@@ -19,7 +19,7 @@ use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::evaluate::{Comparison, Found, METRICS, SAMPLES, compile};
+use xt_core::verb::evaluate::{Comparison, Found, METRICS, SAMPLES, compile, lines};
 
 use crate::desk::{Desk, Left, plan};
 
@@ -65,7 +65,7 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
     };
     let mut comparison = Comparison::new(&spec);
     for (_, text) in HELD_OUT {
-        comparison.held_out(text.as_bytes());
+        comparison.held_out(text.as_bytes(), lines(text.as_bytes()));
     }
     let part = |(path, text): (&str, &str)| Part { path: RelativePath::new(path).unwrap(), tokens: text.len() as u64 };
     let found = Found {
@@ -74,6 +74,7 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
         tokenizer_bytes: 0,
         parts: HELD_OUT.map(part).into(),
         overlap: comparison.overlap(),
+        fitted: Vec::new(),
     };
     compile(spec, trained.native().unwrap().clone(), dataset(), trained.intent.clone(), found).unwrap()
 }

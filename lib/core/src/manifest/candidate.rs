@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Range;
+use crate::manifest::encoding::{Column, Scaling, Target};
+use crate::manifest::network::{Activation, Convolution};
 use crate::name::Name;
 use crate::number::Finite;
 use crate::tag;
@@ -19,7 +21,7 @@ crate::record! {
         model: Model,
         /// What it starts from.
         base: Base,
-        /// How text becomes numbers.
+        /// How what is learned from becomes numbers.
         tokenizer: Tokenizer,
         /// What it learns from.
         data: Data,
@@ -74,6 +76,42 @@ crate::choice! {
             /// Standard deviation of the initial weights; residual projections use it divided by the square root of twice the number of layers.
             initializer_range: Finite [Range::above(0.0).to(10.0)],
         },
+        /// Layers that are fully connected, with an activation between each two. Named and laid out as PyTorch's `Linear` in the list `layers`.
+        Mlp "mlp" {
+            /// Inputs of a sample.
+            inputs: u64 [Range::from(1.0).to(16_777_216.0)],
+            /// Widths of the layers in between, from the input on; none makes a linear model.
+            widths: Vec<u64>,
+            /// Outputs: one for each class, or 1.
+            outputs: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// What lies between the layers.
+            activation: Activation,
+            /// Probability of dropping a value behind an activation.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// Initial weights are normal with this, divided by the square root of the inputs of the layer, as standard deviation (the square root of 2 for `relu`: He et al., "Delving Deep into Rectifiers", ICCV 2015); biases are 0.
+            initializer_gain: Finite [Range::above(0.0).to(100.0)],
+        },
+        /// Convolutions with pooling, then layers that are fully connected. Named and laid out as PyTorch's `Conv2d` and `Linear` in the lists `convolutions` and `layers`.
+        Cnn "cnn" {
+            /// Channels of an image.
+            channels: u64 [Range::from(1.0).to(65_536.0)],
+            /// Height of an image.
+            height: u64 [Range::from(1.0).to(65_536.0)],
+            /// Width of an image.
+            width: u64 [Range::from(1.0).to(65_536.0)],
+            /// The convolutions, from the input on.
+            convolutions: Vec<Convolution>,
+            /// Widths of the layers between the last convolution and the outputs.
+            widths: Vec<u64>,
+            /// Outputs: one for each class, or 1.
+            outputs: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// What lies behind each convolution and between the layers.
+            activation: Activation,
+            /// Probability of dropping a value before each layer that is fully connected.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// As for `mlp`; the inputs of a convolution are the channels before it times the values of its kernel.
+            initializer_gain: Finite [Range::above(0.0).to(100.0)],
+        },
     }
 }
 
@@ -86,7 +124,7 @@ crate::choice! {
 }
 
 crate::choice! {
-    /// How text becomes numbers.
+    /// How what is learned from becomes numbers.
     pub enum Tokenizer {
         /// One token a byte; the vocabulary is 256.
         Bytes "bytes" {},
@@ -94,6 +132,26 @@ crate::choice! {
         HuggingFace "huggingface" {
             /// Digest of the file, which must be in the store.
             digest: Digest,
+        },
+        /// Rows of a table with declared columns; the inputs of a row are those of its columns in this order. One column is the target.
+        Table "table" {
+            /// The columns.
+            columns: Vec<Column>,
+            /// Which numbers are scaled.
+            scaling: Scaling,
+        },
+        /// Images of one shape, each with the number of its class.
+        Image "image" {
+            /// Channels.
+            channels: u64 [Range::from(1.0).to(65_536.0)],
+            /// Height.
+            height: u64 [Range::from(1.0).to(65_536.0)],
+            /// Width.
+            width: u64 [Range::from(1.0).to(65_536.0)],
+            /// Classes; labels are below it.
+            classes: u64 [Range::from(2.0).to(1_048_576.0)],
+            /// Which numbers are scaled; a class is none.
+            scaling: Scaling,
         },
     }
 }
@@ -107,7 +165,7 @@ crate::record! {
         split: Name,
         /// Order of the samples in each epoch.
         order: Order,
-        /// Token put between members; `null` joins them without one. Samples are windows of `context` + 1 tokens, one every `context` tokens; tokens after the last whole window are not used.
+        /// Token put between members; `null` joins them without one. Samples are windows of `context` + 1 tokens, one every `context` tokens; tokens after the last whole window are not used. Rows and images have none, so it is `null`.
         separator: Option<u64>,
     }
 }
@@ -131,6 +189,17 @@ crate::choice! {
             label_smoothing: Finite [Range::from(0.0).below(1.0)],
             /// Times this, the mean square of the logarithm of the softmax's denominator is added (Chowdhery et al., "PaLM", JMLR 2023).
             z_loss: Finite [Range::from(0.0).to(1000.0)],
+        },
+        /// Mean over the samples of a step of the negative log-probability of the class, in nats; outputs are the logits of the classes.
+        CrossEntropy "cross-entropy" {},
+        /// The same for two classes and one output, the logit of the second class.
+        BinaryCrossEntropy "binary-cross-entropy" {},
+        /// Mean over the samples of a step of the squared error.
+        MeanSquaredError "mean-squared-error" {},
+        /// Mean over the samples of a step of half the squared error up to `delta`, and from there on of `delta` times the error, less half of `delta` (Huber, "Robust Estimation of a Location Parameter", 1964).
+        Huber "huber" {
+            /// The error up to which the loss is quadratic.
+            delta: Finite [Range::above(0.0).to(1e6)],
         },
     }
 }
@@ -530,28 +599,61 @@ impl Schedule {
 }
 
 impl Model {
-    /// Tokens of context.
+    /// Tokens of context; 1 for models of rows and images, which see one at a time.
     pub const fn context(&self) -> u64 {
         match self {
             Self::Gpt { context, .. } => *context,
+            Self::Mlp { .. } | Self::Cnn { .. } => 1,
         }
     }
 
-    /// Distinct tokens.
+    /// Distinct tokens; 0 for models that read none.
     pub const fn vocabulary(&self) -> u64 {
         match self {
             Self::Gpt { vocabulary, .. } => *vocabulary,
+            Self::Mlp { .. } | Self::Cnn { .. } => 0,
+        }
+    }
+
+    /// Inputs of a sample and outputs for it; `None` for models that read tokens.
+    pub const fn ends(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Gpt { .. } => None,
+            Self::Mlp { inputs, outputs, .. } => Some((*inputs, *outputs)),
+            Self::Cnn { channels, height, width, outputs, .. } => {
+                Some((channels.saturating_mul(*height).saturating_mul(*width), *outputs))
+            }
         }
     }
 }
 
-/// Texts for messages about tokenizers.
+/// What is made of the data.
 impl Tokenizer {
     /// Digest of the tokenizer file, if there is one.
     pub const fn digest(&self) -> Option<Digest> {
         match self {
-            Self::Bytes {} => None,
             Self::HuggingFace { digest } => Some(*digest),
+            Self::Bytes {} | Self::Table { .. } | Self::Image { .. } => None,
+        }
+    }
+
+    /// Inputs of a sample; `None` for text.
+    pub fn inputs(&self) -> Option<u64> {
+        match self {
+            Self::Bytes {} | Self::HuggingFace { .. } => None,
+            Self::Table { columns, .. } => Some(columns.iter().map(Column::inputs).sum()),
+            Self::Image { channels, height, width, .. } => {
+                Some(channels.saturating_mul(*height).saturating_mul(*width))
+            }
+        }
+    }
+
+    /// What is predicted; `None` for text, and for a table without a target.
+    pub fn target(&self) -> Option<Target> {
+        match self {
+            Self::Bytes {} | Self::HuggingFace { .. } => None,
+            Self::Table { columns, .. } => columns.iter().find_map(Column::target),
+            Self::Image { classes, .. } => Some(Target::Classes(*classes)),
         }
     }
 
@@ -560,6 +662,12 @@ impl Tokenizer {
         match self {
             Self::Bytes {} => "bytes".into(),
             Self::HuggingFace { digest } => alloc::format!("tokenizer.json {digest}"),
+            Self::Table { columns, scaling } => {
+                alloc::format!("rows of {} columns, scaled: {scaling}", columns.len())
+            }
+            Self::Image { channels, height, width, classes, scaling } => {
+                alloc::format!("images of {channels} x {height} x {width} in {classes} classes, scaled: {scaling}")
+            }
         }
     }
 }

@@ -45,6 +45,26 @@ crate::choice! {
             /// Level of the intervals.
             confidence: Finite [Range::above(0.0).below(1.0)],
         },
+        /// For models that choose a class: mean negative log-probability of the class in nats (`loss`), share of right answers (`accuracy`), for each class the harmonic mean of precision and recall (`f1/CLASS`) and their mean (`f1`), how often each class was taken for each (`confusion/CLASS/ANSWER`), and how far the probability of the answer is from the share of right ones (`calibration_error`: Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015). A class that neither is nor was answered has no `f1/CLASS`.
+        Classification "classification" {
+            /// Samples computed together. It can change the last bits.
+            batch: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Resamples of the bootstrap that gives the intervals. What is drawn are samples.
+            resamples: u64 [Range::from(100.0).to(100_000.0)],
+            /// Level of the intervals.
+            confidence: Finite [Range::above(0.0).below(1.0)],
+            /// Bins of equal width that probabilities are put into for the calibration error.
+            bins: u64 [Range::from(1.0).to(1000.0)],
+        },
+        /// For models that predict a number, in the unit of the target: mean squared error (`mse`), mean absolute error (`mae`), and the share of the variance that is explained (`r2`), which a set of equal targets has not.
+        Regression "regression" {
+            /// Samples computed together. It can change the last bits.
+            batch: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Resamples of the bootstrap that gives the intervals. What is drawn are samples.
+            resamples: u64 [Range::from(100.0).to(100_000.0)],
+            /// Level of the intervals.
+            confidence: Finite [Range::above(0.0).below(1.0)],
+        },
     }
 }
 
@@ -81,9 +101,9 @@ crate::words! {
 }
 
 crate::record! {
-    /// What is done about examples that the model was trained on. An example is a line, without its line end.
+    /// What is done about examples that the model was trained on. An example is a line of a text without its line end, a row of a table as it stands there, an image.
     pub struct Leakage {
-        /// Shorter lines are no examples: a heading or a blank line stands in many texts.
+        /// Shorter ones are no examples: a heading or a blank line stands in many texts.
         minimum_bytes: u64 [Range::from(1.0).to(1_048_576.0)],
         /// What is done about a shared one.
         shared: Shared,
@@ -139,7 +159,7 @@ crate::record! {
     pub struct Part {
         /// Its path.
         path: RelativePath,
-        /// Its tokens.
+        /// Its tokens; rows of a table, images; 0 for a file of labels.
         tokens: u64,
     }
 }
@@ -153,7 +173,7 @@ crate::record! {
         files: u64,
         /// Those of them whose bytes are a training file's.
         shared_files: u64,
-        /// Examples of the held-out split: lines of at least the least length.
+        /// Examples of the held-out split of at least the least length.
         examples: u64,
         /// Those of them that are a training file's example.
         shared_examples: u64,
@@ -203,9 +223,9 @@ crate::record! {
         slice: Option<String>,
         /// The number.
         value: Finite,
-        /// Samples behind it; for the evaluator `next-token` these are windows.
+        /// Samples behind it; for the evaluator `next-token` these are windows, for the others rows or images.
         sample_count: u64 [Range::from(1.0)],
-        /// Standard error over the samples; `null` when there is only one.
+        /// Standard error over the samples; `null` when there is only one. Of `f1`, `calibration_error` and `r2` it is the standard deviation over the resamples of the bootstrap.
         standard_error: Option<Finite> [Range::from(0.0)],
         /// Lower and upper end of the interval; `null` when there is only one sample.
         interval: Option<Interval>,
@@ -264,20 +284,72 @@ crate::record! {
     }
 }
 
+crate::record! {
+    /// One line of the evaluator `classification` about one sample.
+    pub struct Answer {
+        /// Number of the sample, from 0, over all files in order.
+        sample: u64,
+        /// The file.
+        path: RelativePath,
+        /// Its number in the file, from 0.
+        row: u64,
+        /// Its class.
+        due: u64,
+        /// The class with the largest probability, the first one of equals.
+        answer: u64,
+        /// The probability of the answer.
+        probability: Finite [Range::from(0.0).to(1.0)],
+        /// The negative log-probability of its class.
+        loss: Finite,
+    }
+}
+
+crate::record! {
+    /// One line of the evaluator `regression` about one sample, in the unit of the target.
+    pub struct Estimate {
+        /// Number of the sample, from 0, over all files in order.
+        sample: u64,
+        /// The file.
+        path: RelativePath,
+        /// Its number in the file, from 0.
+        row: u64,
+        /// The target.
+        due: Finite,
+        /// What the model says.
+        answer: Finite,
+    }
+}
+
 impl Evaluator {
     /// What a result says of it.
     pub fn version(&self) -> EvaluatorVersion {
+        EvaluatorVersion { name: self.word().into(), version: "1".into(), determinism: Determinism::Seeded }
+    }
+
+    /// Level of the intervals.
+    pub const fn confidence(&self) -> Finite {
         match self {
-            Self::NextToken { .. } => {
-                EvaluatorVersion { name: self.word().into(), version: "1".into(), determinism: Determinism::Seeded }
+            Self::NextToken { confidence, .. }
+            | Self::Classification { confidence, .. }
+            | Self::Regression { confidence, .. } => *confidence,
+        }
+    }
+
+    /// Samples computed together.
+    pub const fn batch(&self) -> u64 {
+        match self {
+            Self::NextToken { batch, .. } | Self::Classification { batch, .. } | Self::Regression { batch, .. } => {
+                *batch
             }
         }
     }
 
-    /// Level of the intervals, if it is known.
-    pub const fn confidence(&self) -> Option<Finite> {
+    /// Resamples of the bootstrap.
+    pub const fn resamples(&self) -> u64 {
         match self {
-            Self::NextToken { confidence, .. } => Some(*confidence),
+            Self::NextToken { resamples, .. }
+            | Self::Classification { resamples, .. }
+            | Self::Regression { resamples, .. } => *resamples,
         }
     }
 }

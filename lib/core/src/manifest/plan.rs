@@ -9,6 +9,7 @@ use crate::field::Manifest;
 use crate::manifest::candidate::Candidate;
 use crate::manifest::command::{Command, Hypothesis, Program};
 use crate::manifest::dataset::Dataset;
+use crate::manifest::encoding::Fitted;
 use crate::manifest::evaluation::Evaluating;
 use crate::manifest::intent::Intent;
 use crate::tag;
@@ -30,6 +31,8 @@ crate::record! {
         dataset: Option<Dataset>,
         /// Every file that the trainer may read, sorted by digest.
         inputs: Vec<Input>,
+        /// What was fitted on the training split alone to scale numbers, in the order of the columns; empty for text.
+        fitted: Vec<Fitted>,
         /// What the run will count.
         work: Work,
         /// The program of a command, as it was found on the host; `null` for the trainer of this toolkit, whose files stand in the run record.
@@ -84,7 +87,7 @@ crate::words! {
 crate::record! {
     /// What a run will count. A command counts for itself: then all is 0 but the steps that it promises.
     pub struct Work {
-        /// Tokens of the split, separators included.
+        /// Tokens of the split, separators included; of a table the rows, of images the images.
         tokens: u64,
         /// Samples of one epoch; for an evaluation, windows.
         samples_per_epoch: u64,

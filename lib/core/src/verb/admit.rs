@@ -40,7 +40,7 @@ pub fn admit(
     }
     let (out, kept): (Vec<&Offered>, Vec<&Offered>) =
         offered.iter().partition(|file| excluded.contains_key(&file.path));
-    let groups = groups(&kept, splitting.group_by);
+    let groups = groups(format, &kept, splitting.group_by);
     let splits = deal(&groups, &splitting, &mut faults);
     let mut members: Vec<Member> = kept
         .iter()
@@ -73,8 +73,10 @@ pub fn admit(
 }
 
 /// The lineage group of each file: files that must not be torn apart share one (L82).
-fn groups(files: &[&Offered], by: GroupBy) -> Vec<String> {
+fn groups(format: Format, files: &[&Offered], by: GroupBy) -> Vec<String> {
     let name = |file: &Offered| match by {
+        // Labels stay with their images.
+        GroupBy::File if format == Format::Idx => images_of(file.path.as_str()),
         GroupBy::File => file.path.to_string(),
         GroupBy::Folder => file.path.as_str().rsplit_once('/').map_or(".", |(folder, _)| folder).to_string(),
     };
@@ -103,6 +105,13 @@ fn groups(files: &[&Offered], by: GroupBy) -> Vec<String> {
         }
         names = next;
     }
+}
+
+/// The path of the images that a file of labels in the form of the MNIST files belongs to; other paths as they are.
+pub fn images_of(path: &str) -> String {
+    let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
+    let name = name.replace("labels", "images").replace("idx1", "idx3");
+    if folder.is_empty() { name } else { format!("{folder}/{name}") }
 }
 
 /// Deals the groups out to the splits.

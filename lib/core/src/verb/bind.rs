@@ -508,6 +508,8 @@ fn output(file: &Artifact, folder: &str) -> File {
 fn compatibility(plan: &Plan, stack: &Stack) -> Compatibility {
     let form = match plan.native().map(|candidate| &candidate.model) {
         Some(Model::Gpt { .. }) => "huggingface/gpt2",
+        Some(Model::Mlp { .. }) => "xt/mlp",
+        Some(Model::Cnn { .. }) => "xt/cnn",
         None => "command",
     };
     let precision = plan.candidate.precision().map_or("undeclared", Precision::word);

@@ -223,6 +223,7 @@ pub fn compile(
         fingerprint: fingerprint::command(&command, &program),
         seed,
         inputs,
+        fitted: Vec::new(),
         work: Work { tokens: 0, samples_per_epoch: 0, micro_batches_per_epoch: 0, steps },
         environment: environment(&command, seed),
         request: Digest::of(b""),

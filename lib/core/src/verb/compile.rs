@@ -8,14 +8,15 @@ use alloc::vec::Vec;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
-use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer, Treatment};
+use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Treatment};
 use crate::manifest::command::Hypothesis;
-use crate::manifest::dataset::{Dataset, Format, Member};
+use crate::manifest::dataset::{Dataset, Member};
+use crate::manifest::encoding::Fitted;
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{admit, command, envelope, evaluate, groups};
+use crate::verb::{admit, command, envelope, evaluate, fit, groups};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,9 @@ pub fn members<'a>(candidate: &Candidate, dataset: &'a Dataset) -> Vec<&'a Membe
 /// Notes what makes a candidate impossible, alone and with its dataset and intent, before any text is read.
 pub fn check(candidate: &Candidate, dataset: &Dataset, intent: &Intent, faults: &mut Faults) {
     check_model(candidate, faults);
+    fit::model(candidate, faults);
+    fit::columns(candidate, faults);
+    fit::objective(candidate, faults);
     check_recipe(candidate, faults);
     let mut data = Faults::new();
     admit::check(dataset, &mut data);
@@ -50,15 +54,8 @@ pub fn check(candidate: &Candidate, dataset: &Dataset, intent: &Intent, faults: 
         let message = format!("the dataset has no split {}; it has {}", candidate.data.split, known.join(", "));
         faults.add("/data/split", "data.split", message);
     }
-    check_format(candidate, dataset, faults);
+    fit::format(candidate, dataset, faults);
     check_host(candidate, intent, faults);
-}
-
-/// Notes data that the tokenizer cannot read.
-pub(crate) fn check_format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faults) {
-    if dataset.format == Format::Bytes && !matches!(candidate.tokenizer, Tokenizer::Bytes {}) {
-        faults.add("/tokenizer", "tokenizer.format", "the dataset holds bytes, which only the tokenizer `bytes` reads");
-    }
 }
 
 /// Notes what the intent does not grant.
@@ -83,7 +80,9 @@ pub(crate) fn check_host(candidate: &Candidate, intent: &Intent, faults: &mut Fa
 }
 
 fn check_model(candidate: &Candidate, faults: &mut Faults) {
-    let Model::Gpt { heads, width, vocabulary, layer_norm_epsilon, initializer_range, .. } = &candidate.model;
+    let Model::Gpt { heads, width, vocabulary, layer_norm_epsilon, initializer_range, .. } = &candidate.model else {
+        return;
+    };
     if width % heads != 0 {
         faults.add("/model/width", "model.shape", format!("the width {width} is no multiple of {heads} heads"));
     }
@@ -128,7 +127,7 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
 }
 
 /// A value that 32-bit arithmetic turns into 0 or infinity would not be honoured.
-fn single(at: &str, value: f64, faults: &mut Faults) {
+pub(crate) fn single(at: &str, value: f64, faults: &mut Faults) {
     #[expect(clippy::cast_possible_truncation, reason = "whether it truncates is the question")]
     let narrowed = value as f32;
     if narrowed == 0.0 || narrowed.is_infinite() {
@@ -136,13 +135,32 @@ fn single(at: &str, value: f64, faults: &mut Faults) {
     }
 }
 
-/// The plan of one run, once the text was counted. Notes everything that `check` could not see.
+/// Samples of so many tokens, rows or images.
+pub fn samples(candidate: &Candidate, count: u64) -> u64 {
+    match candidate.model.ends() {
+        None => samples_per_epoch(count, candidate.model.context()),
+        Some(_) => count,
+    }
+}
+
+/// The plan of one run over text, once the text was counted. Notes everything that `check` could not see.
 pub fn compile(
     candidate: Candidate,
     dataset: Dataset,
     intent: Intent,
     seed: u64,
     tokens: Tokens,
+) -> Result<Plan, Faults> {
+    compile_fitted(candidate, dataset, intent, seed, (tokens, Vec::new()))
+}
+
+/// The plan of one run, once the data were counted and, for numbers, what scales them was fitted.
+pub fn compile_fitted(
+    candidate: Candidate,
+    dataset: Dataset,
+    intent: Intent,
+    seed: u64,
+    (tokens, fitted): (Tokens, Vec<Fitted>),
 ) -> Result<Plan, Faults> {
     let mut faults = Faults::new();
     let chosen = members(&candidate, &dataset);
@@ -153,13 +171,18 @@ pub fn compile(
         let message = format!("the tokenizer has {has} tokens, more than the {vocabulary} of the model");
         faults.add("/model/vocabulary", "tokenizer.vocabulary", message);
     }
-    let samples = samples_per_epoch(count, candidate.model.context());
+    let samples = samples(&candidate, count);
     let shape = Shape::new(samples, candidate.batching, candidate.data.order, &candidate.length);
     let shape = match shape {
         Ok(shape) => shape,
         Err(error) => {
-            let context = candidate.model.context();
-            let message = format!("{count} tokens give {samples} samples of {context} tokens: {error}");
+            let message = match candidate.model.ends() {
+                None => {
+                    let context = candidate.model.context();
+                    format!("{count} tokens give {samples} samples of {context} tokens: {error}")
+                }
+                Some(_) => format!("there are {samples} samples: {error}"),
+            };
             faults.add("/batching", "data.too-little", message);
             return Err(faults);
         }
@@ -192,6 +215,7 @@ pub fn compile(
         seed,
         evaluation: None,
         inputs,
+        fitted,
         work,
         environment: environment(&candidate.execution),
         request: crate::digest::Digest::of(b""),
@@ -237,6 +261,7 @@ pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
         ("/evaluation", plan.evaluation == again.evaluation),
         ("/inputs", plan.inputs == again.inputs),
         ("/work", plan.work == again.work),
+        ("/fitted", plan.fitted == again.fitted),
         ("/program", plan.program == again.program),
         ("/environment", plan.environment == again.environment),
         ("/request", plan.request == fingerprint::request(plan)),
@@ -259,7 +284,9 @@ fn native_again(plan: &Plan, candidate: &Candidate) -> Result<Plan, Faults> {
         count: plan.work.tokens,
         tokenizer_bytes: plan.inputs.iter().find(|input| input.role == Role::Tokenizer).map_or(0, |input| input.bytes),
     };
-    compile(candidate.clone(), dataset.clone(), plan.intent.clone(), plan.seed, tokens)
+    // What was fitted cannot be seen without the data: the trainer fits again and compares.
+    let seen = (tokens, plan.fitted.clone());
+    compile_fitted(candidate.clone(), dataset.clone(), plan.intent.clone(), plan.seed, seen)
 }
 
 #[cfg(test)]
@@ -271,7 +298,7 @@ mod tests {
     use crate::canonical::{Value, parse};
     use crate::digest::Digest;
     use crate::field::Field as _;
-    use crate::manifest::dataset::{GroupBy, Splitting};
+    use crate::manifest::dataset::{Format, GroupBy, Splitting};
     use crate::relpath::RelativePath;
     use crate::verb::admit::{Offered, admit};
 

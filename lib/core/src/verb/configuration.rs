@@ -1,13 +1,17 @@
 //! How a model is described to other programs.
 
 use crate::canonical::Value;
-use crate::field::{object, texts};
+use crate::field::{Field, object, texts};
 use crate::manifest::candidate::Model;
 
-/// `config.json` of transformers' `GPT2LMHeadModel`, with every value that transformers would otherwise fill in by default.
+/// `config.json` of a saved model: for `gpt` that of transformers' `GPT2LMHeadModel`, with every value that transformers
+/// would otherwise fill in by default; for the others what the candidate declares, with `model_type` in front of it.
 pub fn configuration(model: &Model) -> Value {
     let Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, layer_norm_epsilon, initializer_range } =
-        model;
+        model
+    else {
+        return declared(model);
+    };
     let dropout = Value::Float(*dropout);
     object([
         ("activation_function", "gelu_new".into()),
@@ -35,4 +39,16 @@ pub fn configuration(model: &Model) -> Value {
         ("use_cache", true.into()),
         ("vocab_size", (*vocabulary).into()),
     ])
+}
+
+/// What the candidate declares, with `model_type` in the place of `kind`.
+fn declared(model: &Model) -> Value {
+    match model.write() {
+        Value::Object(mut members) => {
+            members.remove("kind");
+            members.insert("model_type".into(), alloc::format!("xt-{}", model.word()).as_str().into());
+            Value::Object(members)
+        }
+        other => other,
+    }
 }

@@ -10,16 +10,17 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::fingerprint;
 use crate::manifest::Artifact;
-use crate::manifest::candidate::{Averaging, Candidate, Objective};
+use crate::manifest::candidate::{Averaging, Candidate};
 use crate::manifest::dataset::{Dataset, Member};
+use crate::manifest::encoding::Fitted;
 use crate::manifest::evaluation::{
-    Evaluating, Evaluation, Evaluator, Metrics, Overlap, Parameters, Part, Shared, Slices, Spec, Subject,
+    Evaluating, Evaluation, Metrics, Overlap, Parameters, Part, Shared, Slices, Spec, Subject,
 };
 use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::manifest::run::{Run, Status};
 use crate::verb::environment::environment;
-use crate::verb::{admit, compile};
+use crate::verb::{admit, compile, fit};
 
 /// What an evaluator wrote, among the outputs of its run.
 pub const METRICS: &str = "evaluation/metrics.json";
@@ -39,6 +40,8 @@ pub struct Found {
     pub parts: Vec<Part>,
     /// What they share with the training data.
     pub overlap: Overlap,
+    /// What was fitted on the training data to scale numbers.
+    pub fitted: Vec<Fitted>,
 }
 
 /// The files that a spec measures on, in the order of the dataset.
@@ -64,10 +67,10 @@ pub fn check(spec: &Spec, candidate: &Candidate, dataset: &Dataset, intent: &Int
         let message = format!("the candidate {} keeps no average of its parameters", candidate.name);
         faults.add("/parameters", "evaluation.averaged", message);
     }
-    match (&spec.evaluator, &candidate.objective) {
-        (Evaluator::NextToken { .. }, Objective::NextToken { .. }) => {}
-    }
-    compile::check_format(candidate, dataset, faults);
+    fit::evaluator(&spec.evaluator, &candidate.objective, faults);
+    let mut format = Faults::new();
+    fit::format(candidate, dataset, &mut format);
+    faults.0.extend(format.within("candidate").0);
     let mut host = Faults::new();
     compile::check_host(candidate, intent, &mut host);
     faults.0.extend(host.within("candidate").0);
@@ -84,9 +87,8 @@ pub fn compile(
     let mut faults = Faults::new();
     check_found(&spec, &candidate, &dataset, &found, &mut faults);
     faults.or(())?;
-    let windows = found.parts.iter().map(|part| windows(part.tokens, candidate.model.context())).sum();
-    let Evaluator::NextToken { batch, .. } = &spec.evaluator;
-    let batches = u64::div_ceil(windows, *batch);
+    let windows = found.parts.iter().map(|part| samples(&candidate, part.tokens)).sum();
+    let batches = u64::div_ceil(windows, spec.evaluator.batch());
     let work = Work {
         tokens: found.parts.iter().map(|part| part.tokens).sum(),
         samples_per_epoch: windows,
@@ -95,13 +97,14 @@ pub fn compile(
     };
     let inputs = inputs(&spec, &candidate, &dataset, &found);
     let (seed, fingerprint) = (spec.seed, fingerprint::evaluation(&spec));
-    let Found { subject, parts, overlap, .. } = found;
+    let Found { subject, parts, overlap, fitted, .. } = found;
     let mut plan = Plan {
         mode: Mode::Evaluation,
         fingerprint: fingerprint::candidate(&candidate),
         seed,
         evaluation: Some(Evaluating { spec, fingerprint, subject, parts, overlap }),
         inputs,
+        fitted,
         work,
         environment: environment(&candidate.execution),
         request: Digest::of(b""),
@@ -112,6 +115,14 @@ pub fn compile(
     };
     plan.request = fingerprint::request(&plan);
     Ok(plan)
+}
+
+/// Samples of a file of so many tokens, rows or images.
+pub const fn samples(candidate: &Candidate, count: u64) -> u64 {
+    match candidate.model.ends() {
+        None => windows(count, candidate.model.context()),
+        Some(_) => count,
+    }
 }
 
 /// Windows of a file of so many tokens: each predicts up to `context` tokens, and the first token is never predicted.
@@ -128,9 +139,13 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     if !paths.eq(found.parts.iter().map(|part| &part.path)) {
         faults.add("/evaluation/parts", "evaluation.parts", "these are not the files of the split, in order");
     }
-    for (index, part) in found.parts.iter().enumerate().filter(|(_, part)| part.tokens < 2) {
+    let text = candidate.model.ends().is_none();
+    for (index, part) in found.parts.iter().enumerate().filter(|(_, part)| text && part.tokens < 2) {
         let message = format!("{} has {} tokens, and nothing is predicted with fewer than 2", part.path, part.tokens);
         faults.add(format!("/evaluation/parts/{index}"), "evaluation.empty", message);
+    }
+    if !text && found.parts.iter().all(|part| part.tokens == 0) {
+        faults.add("/evaluation/parts", "evaluation.empty", "the held-out split has no sample");
     }
     let Overlap { shared, files, shared_files, examples, shared_examples } = found.overlap;
     if shared != spec.leakage.shared || files != found.parts.len() as u64 {
@@ -179,6 +194,7 @@ pub fn check_plan(plan: &Plan, evaluating: &Evaluating, faults: &mut Faults) {
         tokenizer_bytes: bytes(Role::Tokenizer),
         parts: evaluating.parts.clone(),
         overlap: evaluating.overlap.clone(),
+        fitted: plan.fitted.clone(),
     };
     let (candidate, dataset, intent) = (candidate.clone(), dataset.clone(), plan.intent.clone());
     match compile(spec.clone(), candidate, dataset, intent, found) {
@@ -206,17 +222,19 @@ impl Comparison {
         Self { minimum, files: BTreeSet::new(), examples: BTreeSet::new(), overlap }
     }
 
-    /// Takes in a file that the model was trained on.
-    pub fn trained_on(&mut self, bytes: &[u8]) {
+    /// Takes in a file that the model was trained on, and its examples.
+    pub fn trained_on<'a>(&mut self, bytes: &[u8], examples: impl IntoIterator<Item = &'a [u8]>) {
         self.files.insert(Digest::of(bytes));
-        self.examples.extend(examples(bytes, self.minimum).map(Digest::of));
+        let minimum = self.minimum;
+        self.examples.extend(examples.into_iter().filter(|example| example.len() >= minimum).map(Digest::of));
     }
 
-    /// Counts a held-out file, after all training files.
-    pub fn held_out(&mut self, bytes: &[u8]) {
+    /// Counts a held-out file and its examples, after all training files.
+    pub fn held_out<'a>(&mut self, bytes: &[u8], examples: impl IntoIterator<Item = &'a [u8]>) {
         self.overlap.files += 1;
         self.overlap.shared_files += u64::from(self.files.contains(&Digest::of(bytes)));
-        for example in examples(bytes, self.minimum) {
+        let minimum = self.minimum;
+        for example in examples.into_iter().filter(|example| example.len() >= minimum) {
             self.overlap.examples += 1;
             self.overlap.shared_examples += u64::from(self.examples.contains(&Digest::of(example)));
         }
@@ -228,11 +246,10 @@ impl Comparison {
     }
 }
 
-/// The examples of a file: its lines, split at line feeds alone, without a carriage return before one, that have at least
-/// `minimum` bytes.
-pub fn examples(bytes: &[u8], minimum: usize) -> impl Iterator<Item = &[u8]> {
+/// The lines of a file, split at line feeds alone, without a carriage return before one; empty ones are left out.
+pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    lines.filter(move |line| line.len() >= minimum.max(1))
+    lines.filter(|line| !line.is_empty())
 }
 
 /// The slice that a file belongs to, if there are slices.
@@ -291,7 +308,7 @@ pub fn evaluation(plan: &Plan, run: &Run, metrics: Metrics) -> Option<Evaluation
         dataset: spec.data.dataset,
         split: spec.data.split.clone(),
         overlap: evaluating.overlap.clone(),
-        confidence: spec.evaluator.confidence(),
+        confidence: Some(spec.evaluator.confidence()),
         measured: output(run, METRICS)?.digest,
         samples: output(run, SAMPLES).map(|file| file.digest),
         evaluator: metrics.evaluator,

@@ -10,7 +10,7 @@ use crate::manifest::candidate::{
 };
 use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::Profile;
-use crate::manifest::plan::{Plan, Role};
+use crate::manifest::plan::{Plan, Role, Work};
 
 /// The lines of the explanation, without line ends.
 pub fn explain(plan: &Plan) -> Vec<String> {
@@ -55,11 +55,9 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
         format!("  model      {}", model(&candidate.model)),
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
-            "  data       {} files, {} tokens, {} samples of {} tokens in {} order",
+            "  data       {} files, {}, in {} order",
             plan.inputs.len(),
-            work.tokens,
-            work.samples_per_epoch,
-            candidate.model.context(),
+            data(candidate, work),
             candidate.data.order
         ),
         format!(
@@ -95,6 +93,14 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     ])
 }
 
+fn data(candidate: &Candidate, work: &Work) -> String {
+    let (tokens, samples) = (work.tokens, work.samples_per_epoch);
+    match candidate.model.ends() {
+        None => format!("{tokens} tokens, {samples} samples of {} tokens", candidate.model.context()),
+        Some((inputs, outputs)) => format!("{samples} samples of {inputs} inputs for {outputs} outputs"),
+    }
+}
+
 /// What it may use, and how it is confined.
 fn bounds(plan: &Plan) -> [String; 2] {
     let resources = &plan.intent.resources;
@@ -117,13 +123,24 @@ fn bounds(plan: &Plan) -> [String; 2] {
 }
 
 fn model(model: &Model) -> String {
-    let Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, .. } = model;
-    let block = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width;
-    let parameters = vocabulary * width + context * width + layers * block + 2 * width;
-    format!(
-        "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
-         dropout {dropout}; {parameters} parameters from random initialisation"
-    )
+    match model {
+        Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, .. } => {
+            let block = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width;
+            let parameters = vocabulary * width + context * width + layers * block + 2 * width;
+            format!(
+                "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
+                 dropout {dropout}; {parameters} parameters from random initialisation"
+            )
+        }
+        Model::Mlp { inputs, widths, outputs, activation, dropout, .. } => {
+            format!("mlp: {inputs} inputs, widths {widths:?}, {outputs} outputs, {activation}, dropout {dropout}")
+        }
+        Model::Cnn { channels, height, width, convolutions, widths, outputs, activation, dropout, .. } => format!(
+            "cnn: images of {channels} x {height} x {width}, {} convolutions, widths {widths:?}, {outputs} outputs, \
+             {activation}, dropout {dropout}",
+            convolutions.len()
+        ),
+    }
 }
 
 fn length(length: &Length) -> String {

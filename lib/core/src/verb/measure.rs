@@ -4,13 +4,17 @@
 //! follows from its linear terms (Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3), and the percentile
 //! interval of a bootstrap over windows (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3).
 
+pub mod classification;
+pub mod regression;
+mod whole;
+
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::manifest::decision::Interval;
-use crate::manifest::evaluation::{Evaluator, Measure, Spec, Window};
+use crate::manifest::evaluation::{Measure, Spec, Window};
 use crate::number::Finite;
 use crate::random::Stream;
 
@@ -24,7 +28,7 @@ pub enum NoMetric {
     #[error("{metric} of {of} is not finite, and what is not finite is no metric")]
     NotFinite {
         /// The metric.
-        metric: &'static str,
+        metric: String,
         /// The slice.
         of: String,
     },
@@ -39,17 +43,22 @@ pub fn measure(
     windows: &[Window],
     slice_of: impl Fn(&Window) -> Option<String>,
 ) -> Result<Vec<Measure>, NoMetric> {
-    let mut sets: BTreeMap<Option<String>, Vec<&Window>> = BTreeMap::from([(None, windows.iter().collect())]);
-    for window in windows {
-        if let Some(slice) = slice_of(window) {
-            sets.entry(Some(slice)).or_default().push(window);
-        }
-    }
     let mut measures = Vec::new();
-    for (slice, windows) in sets {
+    for (slice, windows) in sets(windows, slice_of) {
         measures.extend(of_set(spec, slice.as_deref(), &windows)?);
     }
     Ok(measures)
+}
+
+/// Everything, and each slice by itself.
+fn sets<T>(all: &[T], slice_of: impl Fn(&T) -> Option<String>) -> BTreeMap<Option<String>, Vec<&T>> {
+    let mut sets: BTreeMap<Option<String>, Vec<&T>> = BTreeMap::from([(None, all.iter().collect())]);
+    for one in all {
+        if let Some(slice) = slice_of(one) {
+            sets.entry(Some(slice)).or_default().push(one);
+        }
+    }
+    sets
 }
 
 fn of_set(spec: &Spec, slice: Option<&str>, windows: &[&Window]) -> Result<[Measure; 3], NoMetric> {
@@ -102,7 +111,7 @@ impl Ratio {
     }
 
     fn measure(&self, metric: &'static str, slice: Option<&str>) -> Result<Measure, NoMetric> {
-        let finite = |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric, of: called(slice) });
+        let finite = |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: metric.into(), of: called(slice) });
         let interval = |(low, high)| Ok(Interval { low: finite(low)?, high: finite(high)? });
         Ok(Measure {
             name: metric.into(),
@@ -137,21 +146,24 @@ fn standard_error(terms: &[Terms], ratio: f64) -> f64 {
 /// Percentile interval: what lies between the two quantiles of the resampled ratios. Quantiles are interpolated as in
 /// definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 1996.
 fn bootstrap(spec: &Spec, slice: Option<&str>, terms: &[Terms]) -> (f64, f64) {
-    let Evaluator::NextToken { resamples, confidence, .. } = &spec.evaluator;
+    let (resamples, confidence) = (spec.evaluator.resamples(), spec.evaluator.confidence());
     let purpose = format!("bootstrap/{}", slice.unwrap_or_default());
-    let mut ratios: Vec<f64> = (0..*resamples).filter_map(|time| resampled(spec.seed, &purpose, time, terms)).collect();
+    let mut ratios: Vec<f64> = (0..resamples).filter_map(|time| resampled(spec.seed, &purpose, time, terms)).collect();
     ratios.sort_by(f64::total_cmp);
     let tail = (1.0 - confidence.get()) / 2.0;
     (quantile(&ratios, tail), quantile(&ratios, 1.0 - tail))
 }
 
-/// The ratio of as many samples, drawn with replacement: each index is the high word of a product of a 32-bit draw and
-/// the count, whose bias is below 2^-20 for a million samples.
 fn resampled(seed: u64, purpose: &str, time: u64, terms: &[Terms]) -> Option<f64> {
-    let mut draws = alloc::vec![0u32; terms.len()];
+    ratio(draw(seed, purpose, time, terms.len()).into_iter().map(|index| &terms[index]))
+}
+
+/// As many places as there are samples, drawn with replacement: each index is the high word of a product of a 32-bit draw and
+/// the count, whose bias is below 2^-20 for a million samples.
+fn draw(seed: u64, purpose: &str, time: u64, count: usize) -> Vec<usize> {
+    let mut draws = alloc::vec![0u32; count];
     Stream::new(seed, purpose, time).fill(&mut draws);
-    let index = |draw: &u32| usize::try_from((u64::from(*draw) * terms.len() as u64) >> 32).unwrap_or(0);
-    ratio(draws.iter().map(|draw| &terms[index(draw)]))
+    draws.iter().map(|draw| usize::try_from((u64::from(*draw) * count as u64) >> 32).unwrap_or(0)).collect()
 }
 
 #[expect(
@@ -177,7 +189,7 @@ mod tests {
     use alloc::vec;
 
     use crate::digest::Digest;
-    use crate::manifest::evaluation::{HeldOut, Leakage, Parameters as Which, Shared, Slices};
+    use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Parameters as Which, Shared, Slices};
     use crate::name::Name;
     use crate::relpath::RelativePath;
 

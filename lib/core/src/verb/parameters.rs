@@ -5,7 +5,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::fault::Faults;
 use crate::manifest::candidate::Model;
+use crate::verb::fit::behind;
 
 /// A trainable tensor of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +24,39 @@ pub fn parameters(model: &Model) -> Vec<Parameter> {
         Model::Gpt { layers, width, inner, context, vocabulary, .. } => {
             gpt(*layers, *width, *inner, [("wte", *vocabulary), ("wpe", *context)])
         }
+        Model::Mlp { inputs, widths, outputs, .. } => dense(*inputs, widths, *outputs),
+        Model::Cnn { channels, height, width, convolutions, widths, outputs, .. } => {
+            let mut all = Vec::new();
+            let mut before = *channels;
+            for (index, convolution) in convolutions.iter().enumerate() {
+                let weight = [convolution.channels, before, convolution.kernel, convolution.kernel];
+                all.extend(layer(&format!("convolutions.{index}"), &weight));
+                before = convolution.channels;
+            }
+            let [high, wide] = behind(convolutions, [*height, *width], &mut Faults::new());
+            all.extend(dense(before.saturating_mul(high).saturating_mul(wide), widths, *outputs));
+            all
+        }
     };
     all.sort_by(|left, right| left.name.cmp(&right.name));
     all
+}
+
+/// A weight, (outputs, inputs...), and a bias.
+fn layer(name: &str, weight: &[u64]) -> [Parameter; 2] {
+    let bias = weight.iter().take(1).copied().collect();
+    [
+        Parameter { name: format!("{name}.weight"), shape: weight.to_vec() },
+        Parameter { name: format!("{name}.bias"), shape: bias },
+    ]
+}
+
+/// Those of layers that are fully connected.
+fn dense(inputs: u64, widths: &[u64], outputs: u64) -> Vec<Parameter> {
+    let before = [inputs].into_iter().chain(widths.iter().copied());
+    let behind = widths.iter().copied().chain([outputs]);
+    let pairs = before.zip(behind).enumerate();
+    pairs.flat_map(|(index, (from, to))| layer(&format!("layers.{index}"), &[to, from])).collect()
 }
 
 /// Those of transformers' `GPT2LMHeadModel`, whose output layer is tied to the embedding.

@@ -8,6 +8,7 @@ use xt_core::order::samples_per_epoch;
 use xt_core::verb::compile::members;
 use xt_text::{Corpus, Text};
 
+use crate::data::{Batch, Data};
 use crate::fault::TrainError;
 use crate::inputs;
 
@@ -16,17 +17,6 @@ use crate::inputs;
 pub struct TextData {
     tokens: Vec<u32>,
     context: usize,
-}
-
-/// Fresh tensors for one micro-batch.
-#[derive(Debug)]
-pub struct Batch {
-    /// What the model sees, (samples, context).
-    pub seen: Tensor,
-    /// The token after each, (samples * context).
-    pub due: Tensor,
-    /// All tokens of the batch, to count.
-    pub tokens: Vec<i64>,
 }
 
 impl TextData {
@@ -62,19 +52,26 @@ impl TextData {
         Ok(())
     }
 
-    /// Samples of one epoch.
-    pub fn samples(&self) -> u64 {
-        samples_per_epoch(self.tokens.len() as u64, self.context as u64)
-    }
-
     /// Tokens that one sample predicts.
     pub const fn context(&self) -> usize {
         self.context
     }
 
+    fn window(&self, sample: u64) -> Result<&[u32], TrainError> {
+        let start = usize::try_from(sample).ok().and_then(|sample| sample.checked_mul(self.context));
+        let window = start.and_then(|start| self.tokens.get(start..=start.checked_add(self.context)?));
+        window.ok_or(TrainError::Work { what: "samples in an epoch", expected: sample + 1, found: self.samples() })
+    }
+}
+
+impl Data for TextData {
+    fn samples(&self) -> u64 {
+        samples_per_epoch(self.tokens.len() as u64, self.context as u64)
+    }
+
     /// A micro-batch of these samples, copied into fresh contiguous tensors: the address of the data changes some sums
     /// (row N-03), and fresh tensors are always aligned alike.
-    pub fn batch(&self, samples: &[u64]) -> Result<Batch, TrainError> {
+    fn batch(&self, samples: &[u64]) -> Result<Batch, TrainError> {
         let (mut seen, mut due) = (Vec::new(), Vec::new());
         for sample in samples {
             let window = self.window(*sample)?;
@@ -82,13 +79,7 @@ impl TextData {
             due.extend(window[1..].iter().copied().map(i64::from));
         }
         let shape = [samples.len(), self.context].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-        Ok(Batch { seen: Tensor::f_from_slice(&seen)?.f_view(shape)?, due: Tensor::f_from_slice(&due)?, tokens: seen })
-    }
-
-    fn window(&self, sample: u64) -> Result<&[u32], TrainError> {
-        let start = usize::try_from(sample).ok().and_then(|sample| sample.checked_mul(self.context));
-        let window = start.and_then(|start| self.tokens.get(start..=start.checked_add(self.context)?));
-        window.ok_or(TrainError::Work { what: "samples in an epoch", expected: sample + 1, found: self.samples() })
+        Ok(Batch { seen: Tensor::f_from_slice(&seen)?.f_view(shape)?, due: Tensor::f_from_slice(&due)?, tokens: Some(seen) })
     }
 }
 

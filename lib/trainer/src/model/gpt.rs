@@ -10,6 +10,8 @@ use xt_core::manifest::candidate::Model;
 use crate::dropout::{Dropout, dropped};
 use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
+pub use crate::model::blind;
+use crate::model::{Family, Look, Network, size};
 use crate::parameters::Parameters;
 
 /// The sizes and constants of a model, as numbers of the tensor library.
@@ -46,11 +48,13 @@ impl Sizes {
             dropout,
             layer_norm_epsilon,
             initializer_range,
-        } = model;
+        } = model
+        else {
+            return Err(TrainError::Model(format!("a {} is no gpt and reads no text", model.word())));
+        };
         if width % heads != 0 {
             return Err(TrainError::Model(format!("the width {width} is no multiple of {heads} heads")));
         }
-        let size = |value: u64| i64::try_from(value).map_err(|_| TrainError::Model(format!("{value} is too large")));
         Ok(Self {
             layers: size(*layers)?,
             heads: size(*heads)?,
@@ -98,12 +102,24 @@ impl Sizes {
     }
 }
 
-/// Is shown a tensor by name as it appears.
-pub type Look<'a> = &'a mut dyn FnMut(&str, &Tensor) -> Result<(), TrainError>;
+impl Family for Sizes {
+    fn parameters(&self) -> Vec<Declared> {
+        Self::parameters(self)
+    }
 
-/// Looks at nothing.
-pub fn blind(_: &str, _: &Tensor) -> Result<(), TrainError> {
-    Ok(())
+    fn dropout(&self) -> f64 {
+        self.dropout
+    }
+
+    fn network(&self, parameters: &Parameters) -> Result<Box<dyn Network>, TrainError> {
+        Ok(Box::new(Gpt::new(*self, parameters)?))
+    }
+}
+
+impl Network for Gpt {
+    fn forward(&self, seen: &Tensor, dropout: Option<&Dropout>, look: Look<'_>) -> Result<Tensor, TrainError> {
+        Self::forward(self, seen, dropout, look)
+    }
 }
 
 /// A layer with weight and bias: linear or normalisation.

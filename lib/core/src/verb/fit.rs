@@ -1,0 +1,201 @@
+//! Do the parts of a candidate fit together: model, what it reads, what is minimised, and the form of the files?
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+
+use crate::fault::Faults;
+use crate::manifest::candidate::{Candidate, Model, Objective, Tokenizer};
+use crate::manifest::dataset::{Dataset, Format};
+use crate::manifest::encoding::{Column, Holds, Scaling, Target};
+use crate::manifest::evaluation::Evaluator;
+use crate::manifest::network::Convolution;
+
+/// Notes a model whose sizes do not fit each other, or what it reads.
+pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
+    match (&candidate.model, &candidate.tokenizer) {
+        (Model::Gpt { .. }, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. })
+        | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. })
+        | (Model::Cnn { .. }, Tokenizer::Image { .. }) => {}
+        (model, tokenizer) => {
+            let message = format!("a model `{}` does not read what `{}` gives", model.word(), tokenizer.word());
+            return faults.add("/tokenizer/kind", "model.data", message);
+        }
+    }
+    match &candidate.model {
+        Model::Gpt { .. } => {}
+        Model::Mlp { widths, .. } => check_widths(widths, faults),
+        Model::Cnn { channels, height, width, convolutions, widths, .. } => {
+            check_widths(widths, faults);
+            behind(convolutions, [*height, *width], faults);
+            let shape = [*channels, *height, *width];
+            if let Tokenizer::Image { channels, height, width, .. } = &candidate.tokenizer
+                && shape != [*channels, *height, *width]
+            {
+                let message = format!("the model reads images of {shape:?}, the data are {channels}, {height}, {width}");
+                faults.add("/model", "model.shape", message);
+            }
+        }
+    }
+    ends(candidate, faults);
+}
+
+fn check_widths(widths: &[u64], faults: &mut Faults) {
+    for (index, width) in widths.iter().enumerate().filter(|(_, width)| !(1..=1_048_576).contains(*width)) {
+        let message = format!("expected a number from 1 to 1048576, found {width}");
+        faults.add(format!("/model/widths/{index}"), "field.range", message);
+    }
+}
+
+/// Height and width behind all convolutions; notes the first one behind which nothing is left.
+pub fn behind(convolutions: &[Convolution], mut size: [u64; 2], faults: &mut Faults) -> [u64; 2] {
+    for (index, convolution) in convolutions.iter().enumerate() {
+        match size.map(|size| convolution.behind(size)) {
+            [Some(height), Some(width)] => size = [height, width],
+            _ => {
+                let message = format!("nothing is left of {} x {} pixels behind it", size[0], size[1]);
+                faults.add(format!("/model/convolutions/{index}"), "model.shape", message);
+                return size;
+            }
+        }
+    }
+    size
+}
+
+/// Notes inputs and outputs of a model that are not those of its data and objective.
+fn ends(candidate: &Candidate, faults: &mut Faults) {
+    let (Some((inputs, outputs)), Some(given)) = (candidate.model.ends(), candidate.tokenizer.inputs()) else { return };
+    if inputs != given {
+        let message = format!("the model has {inputs} inputs, the data give {given}");
+        faults.add("/model/inputs", "model.shape", message);
+    }
+    let due = match (&candidate.objective, candidate.tokenizer.target()) {
+        (Objective::CrossEntropy {}, Some(Target::Classes(classes))) => Some(classes),
+        (Objective::BinaryCrossEntropy {}, Some(Target::Classes(2)))
+        | (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => Some(1),
+        _ => None,
+    };
+    if let Some(due) = due.filter(|due| *due != outputs) {
+        let message = format!("the model has {outputs} outputs, its objective and target need {due}");
+        faults.add("/model/outputs", "model.shape", message);
+    }
+}
+
+/// Notes an objective that the target does not have.
+pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
+    let text = matches!(candidate.tokenizer, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. });
+    let wrong = match (&candidate.objective, candidate.tokenizer.target()) {
+        (Objective::NextToken {}, _) if text => None,
+        (Objective::NextToken {}, _) => Some("only text has a next token"),
+        _ if text => Some("of text the next token is learned: next-token-cross-entropy"),
+        // A table without one target is noted as such.
+        (_, None) => None,
+        (Objective::CrossEntropy {}, Some(Target::Classes(_))) => None,
+        (Objective::BinaryCrossEntropy {}, Some(Target::Classes(classes))) => {
+            (classes != 2).then_some("it needs a target with two classes")
+        }
+        (Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {}, Some(Target::Number)) => {
+            Some("it needs a target with classes, and the target is a number")
+        }
+        (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => None,
+        (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Classes(_))) => {
+            Some("it needs a target that is a number, and the target has classes")
+        }
+    };
+    if let Some(why) = wrong {
+        faults.add("/objective/kind", "objective.target", why);
+    }
+    if let Objective::Huber { delta } = &candidate.objective {
+        super::compile::single("/objective/delta", delta.get(), faults);
+    }
+}
+
+/// Notes columns that cannot be.
+pub(crate) fn columns(candidate: &Candidate, faults: &mut Faults) {
+    let (columns, scaling) = match &candidate.tokenizer {
+        Tokenizer::Table { columns, scaling } => (columns.as_slice(), scaling),
+        Tokenizer::Image { scaling, .. } => (&[][..], scaling),
+        _ => return,
+    };
+    if candidate.data.separator.is_some() {
+        faults.add("/data/separator", "data.separator", "only text is joined with a separator; declare null");
+    }
+    if *scaling == Scaling::InputsAndTarget && candidate.tokenizer.target() != Some(Target::Number) {
+        faults.add("/tokenizer/scaling", "tokenizer.scaling", "the target is no number, and a class is not scaled");
+    }
+    let Tokenizer::Table { .. } = &candidate.tokenizer else { return };
+    let mut names = BTreeSet::new();
+    for (index, Column { name, holds }) in columns.iter().enumerate() {
+        let at = format!("/tokenizer/columns/{index}");
+        if !names.insert(name) {
+            faults.add(format!("{at}/name"), "column.twice", format!("the column {name:?} is declared a second time"));
+        }
+        if let Holds::Category { levels, .. } | Holds::TargetCategory { levels } = holds {
+            check_levels(levels, &format!("{at}/holds/levels"), faults);
+        }
+    }
+    let count = |wanted: fn(&Column) -> bool| columns.iter().filter(|column| wanted(column)).count();
+    let targets = count(|column| column.target().is_some());
+    if targets != 1 {
+        let message = format!("a table has one target column, and {targets} are declared");
+        faults.add("/tokenizer/columns", "column.target", message);
+    }
+    if count(|column| matches!(column.holds, Holds::Id {})) > 1 {
+        faults.add("/tokenizer/columns", "column.id", "a row has one name: at most one column is `id`");
+    }
+    if candidate.tokenizer.inputs() == Some(0) {
+        faults.add("/tokenizer/columns", "column.input", "no column is an input");
+    }
+}
+
+fn check_levels(levels: &[String], at: &str, faults: &mut Faults) {
+    if levels.len() < 2 {
+        faults.add(at, "column.levels", format!("expected at least two levels, found {}", levels.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, level) in levels.iter().enumerate() {
+        if level.is_empty() {
+            faults.add(format!("{at}/{index}"), "column.levels", "an empty cell is a missing value and no level");
+        } else if !seen.insert(level) {
+            faults.add(format!("{at}/{index}"), "column.levels", format!("{level:?} stands here a second time"));
+        }
+    }
+}
+
+/// Notes files that cannot be read in the declared way.
+pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faults) {
+    let message = match (&candidate.tokenizer, dataset.format) {
+        (Tokenizer::Bytes {}, Format::Text | Format::Bytes)
+        | (Tokenizer::HuggingFace { .. }, Format::Text)
+        | (Tokenizer::Table { .. }, Format::Csv)
+        | (Tokenizer::Image { .. }, Format::Idx) => return,
+        (_, Format::Bytes) => "the dataset holds bytes, which only the tokenizer `bytes` reads".into(),
+        (tokenizer, format) => format!("the dataset holds {format}, which `{}` does not read", tokenizer.word()),
+    };
+    faults.add("/tokenizer", "tokenizer.format", message);
+}
+
+/// Notes an evaluator that measures something else than what the model gives.
+pub(crate) fn evaluator(evaluator: &Evaluator, objective: &Objective, faults: &mut Faults) {
+    let due = match objective {
+        Objective::NextToken {} => "next-token",
+        Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} => "classification",
+        Objective::MeanSquaredError {} | Objective::Huber { .. } => "regression",
+    };
+    if evaluator.word() != due {
+        let message = format!("a model trained for {} is measured by `{due}`", objective.word());
+        faults.add("/evaluator/kind", "evaluation.evaluator", message);
+    }
+}
+
+/// The names of the classes of a target: its levels, or the numbers of the classes of images.
+pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
+    match tokenizer {
+        Tokenizer::Table { columns, .. } => columns
+            .iter()
+            .find_map(|column| if let Holds::TargetCategory { levels } = &column.holds { Some(levels.clone()) } else { None })
+            .unwrap_or_default(),
+        Tokenizer::Image { classes, .. } => (0..*classes).map(|class| format!("{class}")).collect(),
+        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => alloc::vec::Vec::new(),
+    }
+}
