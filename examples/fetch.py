@@ -28,6 +28,12 @@ INPUTS = {
         "sklearn/datasets/data/digits.csv.gz",
         "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
     ),
+    "randhie": (
+        "pypi",
+        "statsmodels==0.15.0",
+        "statsmodels/datasets/randhie/randhie.csv",
+        "9f6c87d05aef087a82cc4465310c8cd3f38327be6eafa43bd81fb98c4f3d088c",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ mod commands;
 mod hosts;
 mod recipes;
 mod states;
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -68,6 +69,10 @@ pub fn all() -> Vec<(&'static str, Value)> {
     let commands = commands::commands(&dataset()).into_iter().map(Hypothesis::from);
     add(&mut all, &candidates().into_iter().map(Hypothesis::from).chain(commands).collect::<Vec<_>>());
     add(&mut all, &[dataset()]);
+    add(&mut all, &tables::datasets());
+    add(&mut all, &tables::candidates().into_iter().map(Hypothesis::from).collect::<Vec<_>>());
+    add(&mut all, &tables::plans());
+    add(&mut all, &tables::specs());
     add(&mut all, &intents());
     add(&mut all, &plans());
     add(&mut all, &runs());

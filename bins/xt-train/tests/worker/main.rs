@@ -11,3 +11,4 @@ mod recipe;
 mod refuse;
 mod resume;
 mod sample;
+mod table;

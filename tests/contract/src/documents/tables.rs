@@ -1,0 +1,109 @@
+//! Candidates, datasets, plans and specs of tables and images.
+
+use std::collections::BTreeMap;
+
+use xt_core::field::Manifest;
+use xt_core::manifest::candidate::{Candidate, Model, Objective, Tokenizer};
+use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::encoding::{Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
+use xt_core::manifest::evaluation::{Evaluator, Shared, Slices, Spec};
+use xt_core::manifest::intent::Intent;
+use xt_core::manifest::network::{Activation, Convolution};
+use xt_core::manifest::plan::Plan;
+use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::compile::{Tokens, compile_fitted};
+
+use super::{candidate, digest, number, path, spec};
+
+fn texts(all: &[&str]) -> Vec<String> {
+    all.iter().map(|text| String::from(*text)).collect()
+}
+
+fn dataset(format: Format, files: &[&str]) -> Dataset {
+    let offered: Vec<Offered> =
+        files.iter().map(|at| Offered { path: path(at), digest: digest(at), bytes: 400 }).collect();
+    let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: BTreeMap::new() };
+    admit(format, &offered, &BTreeMap::new(), splitting).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// A dataset of each form that is no text.
+pub fn datasets() -> Vec<Dataset> {
+    let mut bytes = dataset(Format::Bytes, &["a.bin"]);
+    bytes.splitting.group_by = GroupBy::Folder;
+    vec![dataset(Format::Csv, &["a.csv"]), dataset(Format::Idx, &["x-images-idx3", "x-labels-idx1"]), bytes]
+}
+
+fn table(target: Holds, scaling: Scaling) -> Tokenizer {
+    let column = |name: &str, holds| Column { name: name.into(), holds };
+    let columns = vec![
+        column("x", Holds::Number { missing: Missing::Fill, non_finite: NonFiniteCells::Keep }),
+        column("z", Holds::Category { levels: texts(&["a", "b"]), missing: Missing::Refuse }),
+        column("t", target),
+        column("id", Holds::Id {}),
+        column("note", Holds::Ignored {}),
+    ];
+    Tokenizer::Table { columns, scaling }
+}
+
+fn mlp(outputs: u64, activation: Activation) -> Model {
+    let (dropout, initializer_gain) = (number(0.25), number(1.4));
+    Model::Mlp { inputs: 3, widths: vec![8, 4], outputs, activation, dropout, initializer_gain }
+}
+
+fn cnn() -> Model {
+    Model::Cnn {
+        channels: 1,
+        height: 8,
+        width: 6,
+        convolutions: vec![Convolution { channels: 4, kernel: 3, stride: 1, padding: 1, pool: 2 }],
+        widths: vec![5],
+        outputs: 2,
+        activation: Activation::Gelu,
+        dropout: number(0.25),
+        initializer_gain: number(1.4),
+    }
+}
+
+/// A candidate of each family, objective, form of the data and scaling.
+pub fn candidates() -> Vec<Candidate> {
+    let [csv, idx, _] = [0, 1, 2].map(|index| datasets().swap_remove(index).id());
+    let levels = texts(&["no", "yes"]);
+    let keep = NonFiniteCells::Refuse;
+    let image = Tokenizer::Image { channels: 1, height: 8, width: 6, classes: 2, scaling: Scaling::Inputs };
+    let all = [
+        (csv, mlp(1, Activation::Relu), table(Holds::TargetNumber { non_finite: keep }, Scaling::InputsAndTarget), Objective::MeanSquaredError {}),
+        (csv, mlp(1, Activation::Tanh), table(Holds::TargetNumber { non_finite: keep }, Scaling::None), Objective::Huber { delta: number(0.5) }),
+        (csv, mlp(2, Activation::Relu), table(Holds::TargetCategory { levels: levels.clone() }, Scaling::Inputs), Objective::CrossEntropy {}),
+        (csv, mlp(1, Activation::Relu), table(Holds::TargetCategory { levels }, Scaling::Inputs), Objective::BinaryCrossEntropy {}),
+        (idx, cnn(), image, Objective::CrossEntropy {}),
+    ];
+    let made = (1..).zip(all).map(|(n, (dataset, model, tokenizer, objective))| {
+        let mut made = Candidate { model, tokenizer, objective, ..candidate(&format!("table-{n}"), dataset) };
+        made.data.separator = None;
+        made
+    });
+    made.collect()
+}
+
+/// A plan for each of the candidates; a text is nowhere among them.
+pub fn plans() -> Vec<Plan> {
+    let tokens = Tokens { vocabulary: 0, count: 50, tokenizer_bytes: 0 };
+    let fitted = Fitted { column: String::from("x"), count: 49, mean: number(0.75), deviation: number(1.5) };
+    let plan = |candidate: Candidate| {
+        let dataset = datasets().into_iter().find(|dataset| dataset.id() == candidate.data.dataset);
+        let dataset = dataset.unwrap_or_else(|| panic!("no dataset"));
+        let seen = (tokens, vec![fitted.clone()]);
+        compile_fitted(candidate, dataset, Intent::default_for(1), 7, seen).unwrap_or_else(|faults| panic!("{faults}"))
+    };
+    candidates().into_iter().map(plan).collect()
+}
+
+/// Specs of the evaluators for what is no text.
+pub fn specs() -> Vec<Spec> {
+    let (batch, resamples, confidence) = (8, 500, number(0.95));
+    let evaluators = [
+        Evaluator::Classification { batch, resamples, confidence, bins: 10 },
+        Evaluator::Regression { batch, resamples, confidence },
+    ];
+    evaluators.map(|evaluator| Spec { evaluator, ..spec(Slices::None, Shared::Refuse) }).into()
+}
