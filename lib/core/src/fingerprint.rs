@@ -57,9 +57,9 @@ pub fn candidate(candidate: &Candidate) -> Digest {
                     ("label_smoothing", label_smoothing.write()),
                     ("z_loss", z_loss.write()),
                 ]),
-                Objective::CrossEntropy {}
-                | Objective::BinaryCrossEntropy {}
-                | Objective::MeanSquaredError {} => objective.word().into(),
+                Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => {
+                    objective.word().into()
+                }
                 Objective::Huber { delta } => object([("kind", "huber".into()), ("delta", delta.write())]),
             },
         ),

@@ -99,13 +99,15 @@ pub fn read(shape: [u64; 3], classes: u64, files: &[(&str, Vec<u8>)], faults: &m
             continue;
         }
         if file.shape() != Some(shape) {
-            let message = format!("its images are {:?}, declared are {shape:?} (channels, height, width)", file.dimensions);
+            let message =
+                format!("its images are {:?}, declared are {shape:?} (channels, height, width)", file.dimensions);
             faults.add(*path, "image.shape", message);
             continue;
         }
-        let labels = files.iter().zip(&parsed).find(|((other, _), file)| {
-            file.as_ref().is_some_and(Idx::is_labels) && images_of(other) == *path
-        });
+        let labels = files
+            .iter()
+            .zip(&parsed)
+            .find(|((other, _), file)| file.as_ref().is_some_and(Idx::is_labels) && images_of(other) == *path);
         let Some(((other, _), Some(labels))) = labels else {
             faults.add(*path, "image.labels", "there is no file of labels with `labels` for `images` in its name");
             continue;

@@ -132,7 +132,9 @@ impl Raw {
                 }
             }
         }
-        if let (Targets::Numbers(numbers), Scaling::InputsAndTarget, Some(fitted)) = (&mut targets, scaling, of(&target)) {
+        if let (Targets::Numbers(numbers), Scaling::InputsAndTarget, Some(fitted)) =
+            (&mut targets, scaling, of(&target))
+        {
             for number in numbers {
                 *number = narrowed(scaled(f64::from(*number), fitted));
             }

@@ -123,7 +123,11 @@ impl<'a> Reader<'a> {
         };
         let target = target.map(|column| column.name.clone()).unwrap_or_default();
         let (values, missing, counts) = (Vec::new(), BTreeSet::new(), Vec::new());
-        Self { columns, raw: Raw { spans, width: start, values, missing, targets, target, counts }, ids: BTreeMap::new() }
+        Self {
+            columns,
+            raw: Raw { spans, width: start, values, missing, targets, target, counts },
+            ids: BTreeMap::new(),
+        }
     }
 
     fn file(&mut self, path: &str, names: &[String], rows: &[Row], faults: &mut Faults) {
@@ -137,7 +141,9 @@ impl<'a> Reader<'a> {
         for column in self.columns {
             match names.iter().position(|name| *name == column.name) {
                 Some(place) => places.push(place),
-                None => faults.add(path, "column.missing", format!("has no column {:?}, which is declared", column.name)),
+                None => {
+                    faults.add(path, "column.missing", format!("has no column {:?}, which is declared", column.name))
+                }
             }
         }
         if places.len() < self.columns.len() {
@@ -167,7 +173,8 @@ impl<'a> Reader<'a> {
                 number.map(drop)
             }
             Holds::Category { levels, missing } => {
-                let place = if cell.is_empty() && *missing == Missing::Fill { Ok(None) } else { level(cell, levels).map(Some) };
+                let place =
+                    if cell.is_empty() && *missing == Missing::Fill { Ok(None) } else { level(cell, levels).map(Some) };
                 let marked = *place.as_ref().unwrap_or(&None);
                 self.raw.values.extend((0..levels.len()).map(|index| if Some(index) == marked { 1.0 } else { 0.0 }));
                 place.map(drop)

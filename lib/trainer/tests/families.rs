@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
 use serde_json::Value;
-use tch::{Reduction, Tensor};
+use tch::Tensor;
 use xt_core::manifest::candidate::{Decay, Model, Objective};
 use xt_core::manifest::network::{Activation, Convolution};
 use xt_core::number::Finite;
 use xt_torch::memory::floats;
 use xt_trainer::model::{blind, family};
-use xt_trainer::objective::loss;
+use xt_trainer::objective::{loss, losses};
 use xt_trainer::parameters::Parameters;
 
 /// As `ramp` of make.py.
@@ -63,6 +63,15 @@ fn due(name: &str) -> Tensor {
     }
 }
 
+/// The compiler's list of parameters, which patterns are held against, is the trainer's.
+fn check_names(model: &Model, parameters: &Parameters) {
+    let declared =
+        parameters.layout.spans().iter().map(|span| (span.declared.name.clone(), span.declared.shape.clone()));
+    let listed = xt_core::verb::parameters::parameters(model).into_iter();
+    let listed = listed.map(|one| (one.name, one.shape.iter().map(|size| i64::try_from(*size).unwrap()).collect()));
+    assert_eq!(declared.collect::<Vec<_>>(), listed.collect::<Vec<_>>());
+}
+
 #[test]
 fn outputs_losses_and_gradients_are_those_of_pytorch() {
     let answers: Value = serde_json::from_str(include_str!("reference/families.json")).unwrap();
@@ -73,6 +82,7 @@ fn outputs_losses_and_gradients_are_those_of_pytorch() {
         let activation = Activation::parse(activation).unwrap();
         let family = family(&model(kind, activation, if name == "cross-entropy" { 3 } else { 1 })).unwrap();
         let mut parameters = Parameters::new(family.parameters(), Decay::All).unwrap();
+        check_names(&model(kind, activation, if name == "cross-entropy" { 3 } else { 1 }), &parameters);
         let spans = parameters.layout.spans().to_vec();
         for (salt, span) in spans.iter().enumerate() {
             let values = ramp(span.count, 100 + salt, 0.5);
@@ -83,7 +93,7 @@ fn outputs_losses_and_gradients_are_those_of_pytorch() {
         let seen = if kind == "mlp" { ramp(20, 50, 1.0) } else { ramp(400, 60, 1.0) };
         let outputs = network.forward(&Tensor::from_slice(&seen).view([5, -1]), None, &mut blind).unwrap();
         assert_close(floats(&outputs).unwrap(), &answer["outputs"], 1e-5, key);
-        let loss = loss(&objective(name), &outputs, &due(name), Reduction::Mean).unwrap();
+        let loss = loss(&objective(name), &outputs, &due(name)).unwrap();
         assert_close(&[loss.double_value(&[]) as f32], &Value::Array(vec![answer["loss"].clone()]), 1e-6, key);
         loss.backward();
         let expected = answer["gradients"].as_object().unwrap();
@@ -100,8 +110,8 @@ fn outputs_losses_and_gradients_are_those_of_pytorch() {
 fn losses_of_single_samples_have_the_mean_that_is_minimised() {
     for name in ["cross-entropy", "binary-cross-entropy", "mean-squared-error", "huber"] {
         let outputs = Tensor::from_slice(&ramp(if name == "cross-entropy" { 15 } else { 5 }, 3, 2.0)).view([5, -1]);
-        let of = |reduction| loss(&objective(name), &outputs, &due(name), reduction).unwrap();
-        let (single, mean) = (of(Reduction::None), of(Reduction::Mean).double_value(&[]));
+        let single = losses(&objective(name), &outputs, &due(name)).unwrap();
+        let mean = loss(&objective(name), &outputs, &due(name)).unwrap().double_value(&[]);
         let single = floats(&single).unwrap();
         assert_eq!(single.len(), 5, "{name}");
         assert!((single.iter().map(|loss| f64::from(*loss)).sum::<f64>() / 5.0 - mean).abs() < 1e-6, "{name}");

@@ -714,7 +714,14 @@ fn measuring() -> Plan {
     let candidate = candidate("one", dataset.id());
     let parts = evaluate::members(&spec, &dataset).into_iter();
     let parts = parts.map(|member| Part { path: member.path.clone(), tokens: 40 }).collect();
-    let found = Found { subject: trained(), weights_bytes: 4096, tokenizer_bytes: 100, parts, overlap: shared(), fitted: Vec::new() };
+    let found = Found {
+        subject: trained(),
+        weights_bytes: 4096,
+        tokenizer_bytes: 100,
+        parts,
+        overlap: shared(),
+        fitted: Vec::new(),
+    };
     let intent = Intent::default_for(candidate.execution.threads);
     evaluate::compile(spec, candidate, dataset, intent, found).unwrap_or_else(|faults| panic!("{faults}"))
 }

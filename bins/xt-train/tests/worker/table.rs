@@ -10,7 +10,8 @@ use xt_core::fingerprint;
 use xt_core::manifest::candidate::{Candidate, Tokenizer};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::evaluation::{
-    Answer, Estimate, Evaluator, HeldOut, Leakage, Measure, Metrics, Part, Shared, Slices, Spec, Subject,
+    Answer, Estimate, Evaluator, HeldOut, Leakage, Measure, Metrics, Parameters as Which, Part, Shared, Slices, Spec,
+    Subject,
 };
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::job::Message;
@@ -29,7 +30,7 @@ use crate::desk::{Desk, Left};
 
 const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"table","model":MODEL,"base":{"kind":"random"},
     "tokenizer":TOKENIZER,"data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":null},
-    "objective":OBJECTIVE,
+    "objective":OBJECTIVE,"groups":[],"averaging":{"kind":"none"},
     "optimizer":{"kind":"adamw","learning_rate":0.01,"beta1":0.9,"beta2":0.95,"epsilon":1e-8,
         "weight_decay":0.01,"decay":"matrices"},
     "schedule":{"kind":"cosine","warmup_steps":2,"final_fraction":0.1},
@@ -156,11 +157,9 @@ impl Job {
 
     fn candidate(self) -> Candidate {
         let mut text = CANDIDATE.replace("DATASET", &self.dataset(1, ROWS).id().to_string());
-        for (key, value) in [
-            ("MODEL", self.model()),
-            ("TOKENIZER", self.tokenizer()),
-            ("OBJECTIVE", self.objective.to_string()),
-        ] {
+        for (key, value) in
+            [("MODEL", self.model()), ("TOKENIZER", self.tokenizer()), ("OBJECTIVE", self.objective.to_string())]
+        {
             text = text.replacen(key, &value, 1);
         }
         Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap_or_else(|faults| panic!("{faults}"))
@@ -173,7 +172,9 @@ impl Job {
         check(&candidate, &dataset, &intent, &mut faults);
         assert_eq!(faults, xt_core::fault::Faults::new());
         let raw = raw(&candidate, &self.files(1, ROWS));
-        let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. }) = &candidate.tokenizer else { panic!() };
+        let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. }) = &candidate.tokenizer else {
+            panic!()
+        };
         let fitted = raw.fit(*scaling).unwrap();
         let tokens = Tokens { vocabulary: 0, count: ROWS, tokenizer_bytes: 0 };
         compile_fitted(candidate, dataset, intent, seed, (tokens, fitted)).unwrap()
@@ -246,7 +247,12 @@ fn the_same_job_on_a_table_or_images_gives_the_same_bytes_and_another_seed_does_
 #[test]
 fn each_objective_learns() {
     for objective in [MSE, HUBER, CLASSES, BINARY] {
-        let job = Job { objective, dropout: "0.0", scaling: if objective == MSE { "inputs-and-target" } else { "inputs" }, ..JOB };
+        let job = Job {
+            objective,
+            dropout: "0.0",
+            scaling: if objective == MSE { "inputs-and-target" } else { "inputs" },
+            ..JOB
+        };
         let mut candidate = job.candidate();
         candidate.length = xt_core::manifest::candidate::Length::Epochs { epochs: 60 };
         let known = job.plan(1);
@@ -293,7 +299,8 @@ fn a_run_that_records_goes_on_past_a_cell_that_is_not_finite() {
     candidate.stops.non_finite = xt_core::manifest::candidate::NonFinite::Record;
     let known = job.plan(1);
     let tokens = Tokens { vocabulary: 0, count: ROWS, tokenizer_bytes: 0 };
-    let plan = compile_fitted(candidate, job.dataset(1, ROWS), known.intent.clone(), 1, (tokens, known.fitted)).unwrap();
+    let plan =
+        compile_fitted(candidate, job.dataset(1, ROWS), known.intent.clone(), 1, (tokens, known.fitted)).unwrap();
     let steps = job.train(&plan).steps(&plan);
     let inputs: Vec<&Stage> = steps.iter().map(|step| &step.stages[0]).collect();
     assert_eq!(inputs.iter().map(|stage| stage.nan).sum::<u64>(), 3, "once an epoch");
@@ -345,6 +352,7 @@ fn spec(job: Job, seed: u64) -> Spec {
         evaluator,
         data: HeldOut { dataset: job.dataset(2, HELD_OUT_ROWS).id(), split: Name::new("train").unwrap() },
         slices: Slices::None,
+        parameters: Which::Trained,
         leakage: Leakage { minimum_bytes: 4, shared: Shared::Refuse },
         seed,
     }
@@ -449,8 +457,11 @@ fn answers_are_those_of_a_plain_computation_and_measuring_again_gives_the_same_b
         let job = Job { objective, cell: "0.5", ..JOB };
         let trained = job.plan(1);
         let weights = job.train(&trained).output(WEIGHTS);
-        let (left, again, other) =
-            (measured(job, &trained, &weights, 1), measured(job, &trained, &weights, 1), measured(job, &trained, &weights, 2));
+        let (left, again, other) = (
+            measured(job, &trained, &weights, 1),
+            measured(job, &trained, &weights, 1),
+            measured(job, &trained, &weights, 2),
+        );
         for file in [METRICS, SAMPLES] {
             assert_eq!(left.output(file), again.output(file));
         }

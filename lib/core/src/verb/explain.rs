@@ -184,6 +184,10 @@ fn objective(objective: &Objective) -> String {
         Objective::NextToken { label_smoothing, z_loss } => {
             format!("next-token cross-entropy, label smoothing {label_smoothing}, z-loss {z_loss}")
         }
+        Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => {
+            objective.word().into()
+        }
+        Objective::Huber { delta } => format!("huber, quadratic up to {delta}"),
     }
 }
 

@@ -32,7 +32,8 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
             if let Tokenizer::Image { channels, height, width, .. } = &candidate.tokenizer
                 && shape != [*channels, *height, *width]
             {
-                let message = format!("the model reads images of {shape:?}, the data are {channels}, {height}, {width}");
+                let message =
+                    format!("the model reads images of {shape:?}, the data are {channels}, {height}, {width}");
                 faults.add("/model", "model.shape", message);
             }
         }
@@ -85,8 +86,8 @@ fn ends(candidate: &Candidate, faults: &mut Faults) {
 pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
     let text = matches!(candidate.tokenizer, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. });
     let wrong = match (&candidate.objective, candidate.tokenizer.target()) {
-        (Objective::NextToken {}, _) if text => None,
-        (Objective::NextToken {}, _) => Some("only text has a next token"),
+        (Objective::NextToken { .. }, _) if text => None,
+        (Objective::NextToken { .. }, _) => Some("only text has a next token"),
         _ if text => Some("of text the next token is learned: next-token-cross-entropy"),
         // A table without one target is noted as such.
         (_, None) => None,
@@ -178,7 +179,7 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
 /// Notes an evaluator that measures something else than what the model gives.
 pub(crate) fn evaluator(evaluator: &Evaluator, objective: &Objective, faults: &mut Faults) {
     let due = match objective {
-        Objective::NextToken {} => "next-token",
+        Objective::NextToken { .. } => "next-token",
         Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} => "classification",
         Objective::MeanSquaredError {} | Objective::Huber { .. } => "regression",
     };
@@ -193,7 +194,9 @@ pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
     match tokenizer {
         Tokenizer::Table { columns, .. } => columns
             .iter()
-            .find_map(|column| if let Holds::TargetCategory { levels } = &column.holds { Some(levels.clone()) } else { None })
+            .find_map(
+                |column| if let Holds::TargetCategory { levels } = &column.holds { Some(levels.clone()) } else { None },
+            )
             .unwrap_or_default(),
         Tokenizer::Image { classes, .. } => (0..*classes).map(|class| format!("{class}")).collect(),
         Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => alloc::vec::Vec::new(),

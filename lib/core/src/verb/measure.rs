@@ -111,7 +111,8 @@ impl Ratio {
     }
 
     fn measure(&self, metric: &'static str, slice: Option<&str>) -> Result<Measure, NoMetric> {
-        let finite = |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: metric.into(), of: called(slice) });
+        let finite =
+            |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: metric.into(), of: called(slice) });
         let interval = |(low, high)| Ok(Interval { low: finite(low)?, high: finite(high)? });
         Ok(Measure {
             name: metric.into(),

@@ -79,7 +79,11 @@ impl Data for TextData {
             due.extend(window[1..].iter().copied().map(i64::from));
         }
         let shape = [samples.len(), self.context].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-        Ok(Batch { seen: Tensor::f_from_slice(&seen)?.f_view(shape)?, due: Tensor::f_from_slice(&due)?, tokens: Some(seen) })
+        Ok(Batch {
+            seen: Tensor::f_from_slice(&seen)?.f_view(shape)?,
+            due: Tensor::f_from_slice(&due)?,
+            tokens: Some(seen),
+        })
     }
 }
 

@@ -86,7 +86,9 @@ impl HeldOut {
             let start = Instant::now();
             let batch = self.data.batch(samples)?;
             match &self.targets {
-                Targets::Classes(due) => self.answer(model, &candidate.objective, &batch, (samples, due), &mut answers)?,
+                Targets::Classes(due) => {
+                    self.answer(model, &candidate.objective, &batch, (samples, due), &mut answers)?
+                }
                 Targets::Numbers(due) => self.estimate(model, &batch, (samples, due), &mut estimates)?,
             }
             let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -145,8 +147,7 @@ impl HeldOut {
         for (sample, output) in samples.iter().zip(floats(&outputs)?) {
             let (path, row, place) = self.place(*sample)?;
             let output = f64::from(*output);
-            let answer =
-                self.scale.as_ref().map_or(output, |scale| output * scale.deviation.get() + scale.mean.get());
+            let answer = self.scale.as_ref().map_or(output, |scale| output * scale.deviation.get() + scale.mean.get());
             let finite = |value, what| Finite::new(value).ok_or(TrainError::NoMetric { window: *sample, what });
             let (due, answer) = (finite(f64::from(due[place]), "target")?, finite(answer, "estimate")?);
             estimates.push(Estimate { sample: *sample, path, row, due, answer });

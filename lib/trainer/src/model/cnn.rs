@@ -98,9 +98,8 @@ impl Family for Cnn {
     }
 
     fn network(&self, parameters: &Parameters) -> Result<Box<dyn Network>, TrainError> {
-        let convolution = |(index, sizes): (usize, &Sizes)| {
-            Ok((*sizes, Weights::of(parameters, format!("convolutions.{index}"))?))
-        };
+        let convolution =
+            |(index, sizes): (usize, &Sizes)| Ok((*sizes, Weights::of(parameters, format!("convolutions.{index}"))?));
         let convolutions: Result<_, TrainError> = self.convolutions.iter().enumerate().map(convolution).collect();
         Ok(Box::new(Convolved {
             shape: self.shape,

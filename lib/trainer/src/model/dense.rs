@@ -83,12 +83,7 @@ pub struct Layers {
 
 impl Layers {
     /// `input` (samples, inputs) through all layers, the activation and then dropout behind each but the last.
-    pub fn forward(
-        &self,
-        input: &Tensor,
-        dropout: Option<&Dropout>,
-        look: Look<'_>,
-    ) -> Result<Tensor, TrainError> {
+    pub fn forward(&self, input: &Tensor, dropout: Option<&Dropout>, look: Look<'_>) -> Result<Tensor, TrainError> {
         let mut stream = input.shallow_clone();
         for (index, layer) in self.layers.iter().enumerate() {
             stream = layer.bias.f_addmm(&stream, &layer.weight.f_tr()?)?;

@@ -24,7 +24,8 @@ impl Mlp {
         let Model::Mlp { inputs, widths, outputs, activation, dropout, initializer_gain } = model else {
             return Err(TrainError::Model(format!("a {} is no mlp", model.word())));
         };
-        let sizes: Result<_, _> = [inputs].into_iter().chain(widths).chain([outputs]).map(|width| size(*width)).collect();
+        let sizes: Result<_, _> =
+            [inputs].into_iter().chain(widths).chain([outputs]).map(|width| size(*width)).collect();
         let dense = Dense { sizes: sizes?, activation: *activation, gain: initializer_gain.get() };
         Ok(Self { dense, dropout: dropout.get() })
     }

@@ -6,12 +6,13 @@ use xt_core::field::Manifest;
 use xt_core::manifest::candidate::{Candidate, Model, Objective, Tokenizer};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::encoding::{Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
-use xt_core::manifest::evaluation::{Evaluator, Shared, Slices, Spec};
+use xt_core::manifest::evaluation::{Evaluator, Overlap, Part, Shared, Slices, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::network::{Activation, Convolution};
 use xt_core::manifest::plan::Plan;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Tokens, compile_fitted};
+use xt_core::verb::evaluate::{self, Found};
 
 use super::{candidate, digest, number, path, spec};
 
@@ -71,10 +72,30 @@ pub fn candidates() -> Vec<Candidate> {
     let keep = NonFiniteCells::Refuse;
     let image = Tokenizer::Image { channels: 1, height: 8, width: 6, classes: 2, scaling: Scaling::Inputs };
     let all = [
-        (csv, mlp(1, Activation::Relu), table(Holds::TargetNumber { non_finite: keep }, Scaling::InputsAndTarget), Objective::MeanSquaredError {}),
-        (csv, mlp(1, Activation::Tanh), table(Holds::TargetNumber { non_finite: keep }, Scaling::None), Objective::Huber { delta: number(0.5) }),
-        (csv, mlp(2, Activation::Relu), table(Holds::TargetCategory { levels: levels.clone() }, Scaling::Inputs), Objective::CrossEntropy {}),
-        (csv, mlp(1, Activation::Relu), table(Holds::TargetCategory { levels }, Scaling::Inputs), Objective::BinaryCrossEntropy {}),
+        (
+            csv,
+            mlp(1, Activation::Relu),
+            table(Holds::TargetNumber { non_finite: keep }, Scaling::InputsAndTarget),
+            Objective::MeanSquaredError {},
+        ),
+        (
+            csv,
+            mlp(1, Activation::Tanh),
+            table(Holds::TargetNumber { non_finite: keep }, Scaling::None),
+            Objective::Huber { delta: number(0.5) },
+        ),
+        (
+            csv,
+            mlp(2, Activation::Relu),
+            table(Holds::TargetCategory { levels: levels.clone() }, Scaling::Inputs),
+            Objective::CrossEntropy {},
+        ),
+        (
+            csv,
+            mlp(1, Activation::Relu),
+            table(Holds::TargetCategory { levels }, Scaling::Inputs),
+            Objective::BinaryCrossEntropy {},
+        ),
         (idx, cnn(), image, Objective::CrossEntropy {}),
     ];
     let made = (1..).zip(all).map(|(n, (dataset, model, tokenizer, objective))| {
@@ -95,7 +116,28 @@ pub fn plans() -> Vec<Plan> {
         let seen = (tokens, vec![fitted.clone()]);
         compile_fitted(candidate, dataset, Intent::default_for(1), 7, seen).unwrap_or_else(|faults| panic!("{faults}"))
     };
-    candidates().into_iter().map(plan).collect()
+    let plans: Vec<Plan> = candidates().into_iter().map(plan).collect();
+    plans.iter().cloned().chain(plans.iter().take(3).skip(1).map(measuring)).collect()
+}
+
+/// The plan that measures what was trained by `trained`, on the same files.
+fn measuring(trained: &Plan) -> Plan {
+    let (Some(candidate), Some(dataset)) = (trained.native().cloned(), trained.dataset.clone()) else {
+        panic!("a plan of a table");
+    };
+    let regression = matches!(candidate.objective, Objective::Huber { .. });
+    let mut spec = specs().swap_remove(usize::from(regression));
+    spec.leakage.shared = Shared::Disclose;
+    spec.data.dataset = dataset.id();
+    let parts = evaluate::members(&spec, &dataset).into_iter();
+    let parts: Vec<Part> = parts.map(|member| Part { path: member.path.clone(), tokens: 40 }).collect();
+    let (files, shared) = (parts.len() as u64, Shared::Disclose);
+    let overlap = Overlap { shared, files, shared_files: 1, examples: 40, shared_examples: 2 };
+    let subject = Subject { candidate: trained.fingerprint, name: candidate.name.clone(), ..super::trained() };
+    let fitted = trained.fitted.clone();
+    let found = Found { subject, weights_bytes: 4096, tokenizer_bytes: 0, parts, overlap, fitted };
+    let intent = trained.intent.clone();
+    evaluate::compile(spec, candidate, dataset, intent, found).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 /// Specs of the evaluators for what is no text.

@@ -30,7 +30,8 @@ pub fn classification(
 
 /// Accuracy and loss, which are means.
 fn means(spec: &Spec, slice: Option<&str>, answers: &[&Answer]) -> Result<Vec<Measure>, NoMetric> {
-    let terms = |value: fn(&Answer) -> f64| -> Vec<Terms> { answers.iter().map(|answer| (value(answer), 1.0)).collect() };
+    let terms =
+        |value: fn(&Answer) -> f64| -> Vec<Terms> { answers.iter().map(|answer| (value(answer), 1.0)).collect() };
     let right = terms(|answer| f64::from(u8::from(answer.due == answer.answer)));
     let loss = terms(|answer| answer.loss.get());
     Ok([
@@ -97,7 +98,7 @@ fn f1(confusion: &[u64], classes: usize, class: usize) -> Option<f64> {
 #[allow(clippy::float_cmp, reason = "these values are exact")]
 mod tests {
     use super::*;
-    use crate::manifest::evaluation::{HeldOut, Leakage, Shared, Slices};
+    use crate::manifest::evaluation::{HeldOut, Leakage, Parameters as Which, Shared, Slices};
     use crate::number::Finite;
     use crate::relpath::RelativePath;
 
@@ -112,6 +113,7 @@ mod tests {
             },
             data: HeldOut { dataset: crate::digest::Digest::of(b""), split: crate::name::Name::new("dev").unwrap() },
             slices: Slices::Member,
+            parameters: Which::Trained,
             leakage: Leakage { minimum_bytes: 1, shared: Shared::Refuse },
             seed,
         }
@@ -150,12 +152,17 @@ mod tests {
         assert!((of("calibration_error").unwrap() - (0.05 + 0.55 + 0.15 + 0.25) / 4.0).abs() < 1e-15);
         let slice = |name: &str| found.iter().find(|m| m.name == name && m.slice.as_deref() == Some("y")).unwrap();
         assert_eq!((slice("accuracy").value.get(), slice("accuracy").sample_count), (1.0, 1));
-        assert_eq!((slice("f1").interval, slice("f1").standard_error), (None, None), "one sample says nothing of spread");
+        assert_eq!(
+            (slice("f1").interval, slice("f1").standard_error),
+            (None, None),
+            "one sample says nothing of spread"
+        );
     }
 
     #[test]
     fn intervals_hold_the_value_and_follow_the_seed_alone() {
-        let many: Vec<_> = (0..300u64).map(|i| ("x", i % 3, if i % 7 == 0 { (i + 1) % 3 } else { i % 3 }, 0.8)).collect();
+        let many: Vec<_> =
+            (0..300u64).map(|i| ("x", i % 3, if i % 7 == 0 { (i + 1) % 3 } else { i % 3 }, 0.8)).collect();
         let all = answers(&many);
         let (first, again, other) = (measured(1, &all), measured(1, &all), measured(2, &all));
         assert_eq!(first, again);

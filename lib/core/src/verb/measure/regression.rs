@@ -43,7 +43,7 @@ fn r2(estimates: &[&Estimate], drawn: &mut dyn Iterator<Item = usize>) -> Option
 #[allow(clippy::float_cmp, reason = "these values are exact")]
 mod tests {
     use super::*;
-    use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Shared, Slices};
+    use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Parameters as Which, Shared, Slices};
     use crate::number::Finite;
     use crate::relpath::RelativePath;
 
@@ -53,6 +53,7 @@ mod tests {
             evaluator: Evaluator::Regression { batch: 1, resamples: 1000, confidence: Finite::new(0.95).unwrap() },
             data: HeldOut { dataset: crate::digest::Digest::of(b""), split: crate::name::Name::new("dev").unwrap() },
             slices: Slices::None,
+            parameters: Which::Trained,
             leakage: Leakage { minimum_bytes: 1, shared: Shared::Refuse },
             seed: 1,
         };

@@ -35,7 +35,8 @@ pub fn of_whole(
     let mut measures = Vec::new();
     for ((name, value), mut resamples) in names.iter().zip(values).zip(resamples) {
         let Some(value) = value else { continue };
-        let finite = |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: name.clone(), of: called(slice) });
+        let finite =
+            |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: name.clone(), of: called(slice) });
         resamples.sort_by(f64::total_cmp);
         let tail = (1.0 - spec.evaluator.confidence().get()) / 2.0;
         let several = resamples.len() > 1;
