@@ -8,6 +8,7 @@ use xt_core::canonical::{Value, parse};
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::custody::{Custody, State};
+use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::trace::read_metrics;
@@ -511,4 +512,24 @@ fn the_python_example_runs_in_custody_freezes_verifies_and_replays_equal_and_ano
         (replay.text("/outcome").as_str(), replay.document().pointer("/equal_steps").unwrap().canonical().as_str()),
         ("equal", "2")
     );
+}
+
+/// What each profile that is weaker than `full` really gives, with the program of the host doing the same work.
+#[test]
+fn a_program_runs_under_in_container_and_none_and_the_record_says_what_held() {
+    for (profile, state) in [("in-container", "enforced"), ("none", "not_requested")] {
+        let folder = Folder::new();
+        let mut intent = Intent::default_for(1);
+        intent.isolation.profile = Profile::parse(profile).unwrap();
+        // What these profiles cannot do must be given up by name.
+        intent.isolation.floor.values_mut().for_each(|floor| *floor = Floor::Preferred);
+        folder.write("intent.json", intent.encode().canonical());
+        let text = candidate(&folder, "echo weights > model.bin");
+        let plan = compiled(&folder, &text, &["--intent", "intent.json"]);
+        let run = record(&ran(&folder, &plan), Status::Succeeded);
+        assert_eq!((run.isolation.word(), paths(&run)), (profile, vec!["model.bin"]));
+        let custody: Custody = store(&folder).manifest(run.custody.unwrap()).unwrap();
+        let calls = custody.controls.iter().find(|control| control.id == "calls.filtered").unwrap();
+        assert_eq!(calls.state.word(), state, "{profile}");
+    }
 }

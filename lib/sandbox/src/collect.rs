@@ -234,3 +234,120 @@ fn copy(from: OwnedFd, to: &Path, size: u64) -> io::Result<(u64, Digest)> {
         bytes += count as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+
+    use nix::sys::stat::{makedev, mknod};
+    use nix::unistd::{Uid, mkfifo};
+
+    use super::*;
+
+    /// What is taken of a folder that `fill` filled, and the place it was taken to.
+    fn collected(limits: &Limits, fill: impl FnOnce(&Path)) -> (tempfile::TempDir, Collected) {
+        let place = tempfile::tempdir().unwrap();
+        let from = place.path().join("from");
+        fs::create_dir(&from).unwrap();
+        fill(&from);
+        let found = Outputs::open(&from).unwrap().collect(&place.path().join("to"), limits).unwrap();
+        (place, found)
+    }
+
+    fn limits() -> Limits {
+        Limits::of(1, 1 << 30, 1 << 20)
+    }
+
+    fn taken(found: &Collected) -> Vec<&str> {
+        found.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    #[test]
+    fn plain_files_are_taken_and_everything_else_is_refused_with_its_reason() {
+        let mode = |path: PathBuf, mode: u32| {
+            fs::write(&path, "x").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let (place, found) = collected(&limits(), |from| {
+            fs::create_dir(from.join("folder")).unwrap();
+            fs::write(from.join("folder/plain"), "bytes").unwrap();
+            symlink("/etc/passwd", from.join("link")).unwrap();
+            fs::write(from.join("one"), "shared").unwrap();
+            fs::hard_link(from.join("one"), from.join("two")).unwrap();
+            mkfifo(&from.join("fifo"), Mode::S_IRWXU).unwrap();
+            drop(UnixListener::bind(from.join("socket")).unwrap());
+            mode(from.join("setuid"), 0o4755);
+            mode(from.join("setgid"), 0o2755);
+            mode(from.join("locked"), 0o000);
+            fs::write(from.join(OsStr::from_bytes(b"odd\xff")), "x").unwrap();
+            fs::write(from.join("line\nfeed"), "x").unwrap();
+            if Uid::effective().is_root() {
+                mknod(&from.join("device"), SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).unwrap();
+            } else {
+                println!("not tested: a device, which only root can make");
+            }
+        });
+        assert_eq!(taken(&found), ["folder/plain"]);
+        assert_eq!(fs::read(place.path().join("to/folder/plain")).unwrap(), b"bytes");
+        assert_eq!(found.files[0].digest, Digest::of(b"bytes"));
+        let why = |name: &str| {
+            let refused = found.refused.iter().find(|(refused, _)| refused == name);
+            refused.unwrap_or_else(|| panic!("{name}: {:?}", found.refused)).1.clone()
+        };
+        for (name, reason) in [
+            ("link", "symbolic link"),
+            ("one", "more than one name"),
+            ("two", "more than one name"),
+            ("fifo", "FIFO"),
+            ("socket", "socket"),
+            ("setuid", "set-id"),
+            ("setgid", "set-id"),
+            ("locked", "cannot read"),
+            ("odd\\xff", "not UTF-8"),
+            ("line\\nfeed", "control characters"),
+        ] {
+            assert!(why(name).contains(reason), "{name}: {}", why(name));
+        }
+        if Uid::effective().is_root() {
+            assert!(why("device").contains("device"));
+        }
+        assert_eq!(found.refused.len(), 10 + usize::from(Uid::effective().is_root()));
+    }
+
+    #[test]
+    fn what_is_too_deep_too_many_or_too_much_is_refused() {
+        let deep = vec!["d"; DEEPEST + 2].join("/");
+        let (_place, found) = collected(&limits(), |from| {
+            fs::create_dir_all(from.join(&deep)).unwrap();
+            fs::write(from.join(&deep).join("x"), "x").unwrap();
+            fs::write(from.join("shallow"), "x").unwrap();
+        });
+        assert_eq!(taken(&found), ["shallow"]);
+        assert!(found.refused[0].1.contains("deeper"), "{:?}", found.refused);
+
+        let few = Limits { file_count: 5, ..limits() };
+        let (_place, found) =
+            collected(&few, |from| (0..9).for_each(|n| fs::write(from.join(n.to_string()), "x").unwrap()));
+        assert_eq!((found.files.len(), found.refused.len()), (5, 1));
+        assert!(found.refused[0].1.contains("more than 5"), "{:?}", found.refused);
+
+        let small = Limits { storage_bytes: 10, ..limits() };
+        let (_place, found) = collected(&small, |from| {
+            fs::write(from.join("a"), [1; 8]).unwrap();
+            fs::write(from.join("b"), [1; 8]).unwrap();
+        });
+        assert_eq!((taken(&found), found.bytes), (vec!["a"], 8));
+        assert!(found.refused[0].1.contains("exceed 10 bytes"), "{:?}", found.refused);
+    }
+
+    #[test]
+    fn a_hundred_refusals_are_listed_and_the_rest_is_counted() {
+        let (_place, found) =
+            collected(&limits(), |from| (0..130).for_each(|n| symlink("x", from.join(n.to_string())).unwrap()));
+        assert_eq!((found.files.len(), found.refused.len(), found.refused_more), (0, 100, 30));
+    }
+}
