@@ -124,10 +124,10 @@ impl Raw {
         let of = |column: &str| fitted.iter().find(|fitted| fitted.column == column);
         for span in spans.iter().filter(|span| span.number) {
             let Some(fitted) = of(&span.column) else { continue };
-            for row in 0..values.len() / width.max(1) {
-                for place in row * width + span.start..row * width + span.start + span.width {
-                    let value = &mut values[place];
-                    let raw = if missing.contains(&place) { fitted.mean.get() } else { f64::from(*value) };
+            for (row, inputs) in values.chunks_mut(width.max(1)).enumerate() {
+                for (place, value) in inputs.iter_mut().enumerate().skip(span.start).take(span.width) {
+                    let known = !missing.contains(&(row * width + place));
+                    let raw = if known { f64::from(*value) } else { fitted.mean.get() };
                     *value = narrowed(if scaling == Scaling::None { raw } else { scaled(raw, fitted) });
                 }
             }

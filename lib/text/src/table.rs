@@ -68,7 +68,7 @@ fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         faults.add(path, "data.byte-order-mark", "starts with a byte-order mark; remove it");
     }
-    if bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
+    if bytes.iter().fold(false, |open, byte| open ^ (*byte == b'"')) {
         faults.add(path, "row.quote", "a quote is opened and never closed");
         return;
     }
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
             match names.iter().position(|name| *name == column.name) {
                 Some(place) => places.push(place),
                 None => {
-                    faults.add(path, "column.missing", format!("has no column {:?}, which is declared", column.name))
+                    faults.add(path, "column.missing", format!("has no column {:?}, which is declared", column.name));
                 }
             }
         }

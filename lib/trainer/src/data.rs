@@ -45,8 +45,11 @@ impl Batch {
     }
 }
 
+/// A split, and the bytes of the tokenizer file when there is one.
+pub type Split = (Box<dyn Data>, Option<Vec<u8>>);
+
 /// Reads the plan's split from `folder`. Also gives the tokenizer file, when there is one.
-pub fn read(plan: &Plan, folder: &Path) -> Result<(Box<dyn Data>, Option<Vec<u8>>), TrainError> {
+pub fn read(plan: &Plan, folder: &Path) -> Result<Split, TrainError> {
     let candidate = plan.native().ok_or(TrainError::Command)?;
     if candidate.tokenizer.inputs().is_some() {
         return Ok((Box::new(RowsData::read(plan, folder)?), None));

@@ -138,7 +138,8 @@ impl Job {
                 _ => format!("{}", 3.0 * x - 0.05 * y + z as f64),
             };
             let x = if row == 2 { self.cell.to_string() } else { x.to_string() };
-            text.push_str(&format!("{t},{x},{y},{}\n", ["a", "b", "c"][z]));
+            text.push_str(&[t.as_str(), x.as_str(), y.to_string().as_str(), ["a", "b", "c"][z]].join(","));
+            text.push('\n');
         }
         vec![(format!("{salt}.csv"), text.into_bytes())]
     }
@@ -363,7 +364,9 @@ fn measured(job: Job, trained: &Plan, weights: &[u8], seed: u64) -> Left {
     let files = job.files(2, HELD_OUT_ROWS);
     let candidate = trained.native().unwrap().clone();
     let mut comparison = Comparison::new(&spec);
-    files.iter().for_each(|(_, bytes)| comparison.held_out(bytes, []));
+    for (_, bytes) in &files {
+        comparison.held_out(bytes, []);
+    }
     let counts = raw(&candidate, &files).counts;
     let part = |((path, _), tokens): (&(String, Vec<u8>), u64)| Part { path: RelativePath::new(path).unwrap(), tokens };
     let found = Found {
@@ -385,7 +388,9 @@ fn measured(job: Job, trained: &Plan, weights: &[u8], seed: u64) -> Left {
     let plan = compile_evaluation(spec, candidate, dataset, trained.intent.clone(), found).unwrap();
     let desk = Desk::new(&plan);
     desk.give(weights);
-    files.iter().for_each(|(_, bytes)| desk.give(bytes));
+    for (_, bytes) in &files {
+        desk.give(bytes);
+    }
     let left = desk.evaluate(&plan);
     assert_eq!(left.code, Some(0), "{}", left.stderr);
     left
@@ -413,7 +418,9 @@ fn plain(weights: &[u8], mut stream: Vec<f64>) -> Vec<f64> {
         let rows = weight.chunks(stream.len()).zip(&bias);
         stream = rows.map(|(row, bias)| row.iter().zip(&stream).map(|(a, b)| a * b).sum::<f64>() + bias).collect();
         if layer < 2 {
-            stream.iter_mut().for_each(|value| *value = value.max(0.0));
+            for value in &mut stream {
+                *value = value.max(0.0);
+            }
         }
     }
     stream

@@ -51,14 +51,12 @@ fn check_widths(widths: &[u64], faults: &mut Faults) {
 /// Height and width behind all convolutions; notes the first one behind which nothing is left.
 pub fn behind(convolutions: &[Convolution], mut size: [u64; 2], faults: &mut Faults) -> [u64; 2] {
     for (index, convolution) in convolutions.iter().enumerate() {
-        match size.map(|size| convolution.behind(size)) {
-            [Some(height), Some(width)] => size = [height, width],
-            _ => {
-                let message = format!("nothing is left of {} x {} pixels behind it", size[0], size[1]);
-                faults.add(format!("/model/convolutions/{index}"), "model.shape", message);
-                return size;
-            }
-        }
+        let [Some(height), Some(width)] = size.map(|size| convolution.behind(size)) else {
+            let message = format!("nothing is left of {} x {} pixels behind it", size[0], size[1]);
+            faults.add(format!("/model/convolutions/{index}"), "model.shape", message);
+            return size;
+        };
+        size = [height, width];
     }
     size
 }
@@ -90,15 +88,15 @@ pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
         (Objective::NextToken { .. }, _) => Some("only text has a next token"),
         _ if text => Some("of text the next token is learned: next-token-cross-entropy"),
         // A table without one target is noted as such.
-        (_, None) => None,
-        (Objective::CrossEntropy {}, Some(Target::Classes(_))) => None,
+        (_, None)
+        | (Objective::CrossEntropy {}, Some(Target::Classes(_)))
+        | (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => None,
         (Objective::BinaryCrossEntropy {}, Some(Target::Classes(classes))) => {
             (classes != 2).then_some("it needs a target with two classes")
         }
         (Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {}, Some(Target::Number)) => {
             Some("it needs a target with classes, and the target is a number")
         }
-        (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => None,
         (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Classes(_))) => {
             Some("it needs a target that is a number, and the target has classes")
         }

@@ -72,7 +72,11 @@ impl RowsData {
     }
 
     fn missing(&self, place: usize) -> TrainError {
-        TrainError::Work { what: "samples in an epoch", expected: place as u64 + 1, found: self.samples() }
+        TrainError::Work {
+            what: "samples in an epoch",
+            expected: (place as u64).saturating_add(1),
+            found: self.samples(),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl HeldOut {
             let batch = self.data.batch(samples)?;
             match &self.targets {
                 Targets::Classes(due) => {
-                    self.answer(model, &candidate.objective, &batch, (samples, due), &mut answers)?
+                    self.answer(model, &candidate.objective, &batch, (samples, due), &mut answers)?;
                 }
                 Targets::Numbers(due) => self.estimate(model, &batch, (samples, due), &mut estimates)?,
             }

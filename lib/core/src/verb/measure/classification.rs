@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(of("f1/a"), Some(2.0 / 3.0));
         assert_eq!(of("f1/b"), Some(0.8));
         assert_eq!(of("f1/c"), None, "it neither was nor was answered");
-        assert!((of("f1").unwrap() - (2.0 / 3.0 + 0.8) / 2.0).abs() < 1e-15);
+        assert!((of("f1").unwrap() - f64::midpoint(2.0 / 3.0, 0.8)).abs() < 1e-15);
         assert_eq!((of("confusion/a/b"), of("confusion/b/b"), of("confusion/b/a")), (Some(1.0), Some(2.0), Some(0.0)));
         assert!((of("calibration_error").unwrap() - (0.05 + 0.55 + 0.15 + 0.25) / 4.0).abs() < 1e-15);
         let slice = |name: &str| found.iter().find(|m| m.name == name && m.slice.as_deref() == Some("y")).unwrap();
