@@ -26,7 +26,7 @@ fn demo(name: &str, data: &str, file: &str) -> Option<Folder> {
 }
 
 fn documents(folder: &Folder, name: &str) -> Vec<Value> {
-    parse_all(&fs::read(folder.at(&format!("demo/{name}.json"))).unwrap()).unwrap()
+    parse_all(&fs::read(folder.at(format!("demo/{name}.json"))).unwrap()).unwrap()
 }
 
 /// The metric over everything.

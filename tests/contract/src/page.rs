@@ -64,7 +64,7 @@ fn inside(page: &mut String, schema: &Value) {
         return;
     }
     if let Some(Value::List(options)) = inner.get("oneOf") {
-        line(page, ".RS");
+        line(page, ".RS 4");
         for option in options {
             let word = option.get("const").or_else(|| option.pointer("/properties/kind/const"));
             line(page, ".TP");
@@ -86,7 +86,7 @@ fn own(properties: &BTreeMap<String, Value>, name: &str) -> bool {
 fn nested(page: &mut String, schema: &Value) {
     let Some(Value::Object(properties)) = schema.get("properties") else { return };
     if properties.keys().any(|name| own(properties, name)) {
-        line(page, ".RS");
+        line(page, ".RS 4");
         fields(page, schema);
         line(page, ".RE");
     }
