@@ -318,7 +318,7 @@ fn a_replay_where_the_program_is_another_is_refused_with_every_difference() {
 
 /// An intent that admits the secret `token`, written to a file.
 fn intent(folder: &Folder, change: &[(&str, &str)]) -> String {
-    let mut text = xt_core::manifest::intent::Intent::default_for(1).write().canonical();
+    let mut text = Intent::default_for(1).write().canonical();
     text = text.replace("\"secrets\":[]", "\"secrets\":[\"token\"]");
     for (from, to) in change {
         assert!(text.contains(from), "{from} in {text}");
