@@ -541,11 +541,11 @@ fn overlap(
     let mut comparison = Comparison::new(spec);
     for member in compile::members(candidate, learned) {
         let bytes = store.get(member.digest)?;
-        comparison.trained_on(&bytes, examples(learned.format, &bytes));
+        comparison.trained_on(&bytes, examples(&candidate.tokenizer, &bytes).iter().map(AsRef::as_ref));
     }
     for member in evaluate::members(spec, dataset) {
         let bytes = store.get(member.digest)?;
-        comparison.held_out(&bytes, examples(dataset.format, &bytes));
+        comparison.held_out(&bytes, examples(&candidate.tokenizer, &bytes).iter().map(AsRef::as_ref));
     }
     Ok(comparison.overlap())
 }

@@ -259,7 +259,9 @@ fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
     if let Some(bundle) = verdict.bundle.as_ref().filter(|_| !keys.is_empty()) {
         let (name, text) = signatures(&source, arguments.signatures.as_deref(), bundle, common)?;
         let envelopes = Envelope::read_lines(&text, &name)?;
-        let (found, faults) = xt_signing::signatures(bundle, &envelopes, &keys, &name);
+        let said =
+            verdict.run.as_ref().map(|run| statements(bundle, run, verdict.custody.as_ref())).unwrap_or_default();
+        let (found, faults) = xt_signing::signatures((bundle, &said), &envelopes, &keys, &name);
         verdict.report.signatures = found;
         verdict.add(faults);
     }
@@ -350,9 +352,14 @@ fn sign(arguments: &SignArguments, common: &Common) -> Result<Exit, Error> {
 
 /// Everything that is signed about a bundle, one envelope a line.
 fn signed(bundle: &Bundle, run: &Run, custody: Option<&Custody>, key: &PrivateKey) -> String {
+    let line = |statement| Envelope::sign(statement, key).write().canonical() + "\n";
+    statements(bundle, run, custody).iter().map(line).collect()
+}
+
+/// What there is to be said about a bundle, from its own evidence.
+fn statements(bundle: &Bundle, run: &Run, custody: Option<&Custody>) -> Vec<Value> {
     let custody = custody.map(|custody| statement::custody(bundle, custody));
-    let statements = std::iter::once(statement::provenance(bundle, run)).chain(custody);
-    statements.map(|statement| Envelope::sign(&statement, key).write().canonical() + "\n").collect()
+    std::iter::once(statement::provenance(bundle, run)).chain(custody).collect()
 }
 
 /// Keeps signatures in the store, under the bundle and the key.
@@ -377,9 +384,12 @@ fn keygen(arguments: &KeygenArguments) -> Result<Exit, Error> {
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
         written.map_err(|source| CliError::Write { name: path.display().to_string(), source })
     };
-    // A public key without its private one does no harm; the other way round would look finished.
-    create(&public, 0o644, &key.public().to_pem())?;
     create(&arguments.path, 0o600, &key.to_pem(&arguments.path.display().to_string())?)?;
+    if let Err(error) = create(&public, 0o644, &key.public().to_pem()) {
+        // A half of a pair is of no use to anybody; it was made just now, by this call.
+        fs::remove_file(&arguments.path).ok();
+        return Err(error.into());
+    }
     let shown = |path: &Path| Value::from(path.display().to_string().as_str());
     Output::new(None)?.document(&object([
         ("algorithm", algorithm.word().into()),

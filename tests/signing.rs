@@ -9,7 +9,10 @@ use frozen::stored;
 use xt_core::canonical::{Value, parse};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::{Bundle, Verification};
+use xt_core::manifest::run::Run;
+use xt_core::verb::statement;
 use xt_harness::{Folder, Outcome};
+use xt_signing::{Envelope, PrivateKey};
 
 #[path = "../lib/core/tests/common/evidence.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
@@ -119,6 +122,36 @@ fn a_signature_of_another_bundle_vouches_for_nothing() {
 }
 
 #[test]
+fn a_statement_that_says_something_else_of_the_same_files_vouches_for_nothing() {
+    let (folder, bundle) = signed();
+    let key = PrivateKey::from_pem(&fs::read_to_string(folder.at("p256.pem")).unwrap(), "p256.pem").unwrap();
+    let said = |kind: &str, predicate: &str| {
+        let mut statement = statement::provenance(&bundle, &Run::decode(&run_of(&folder, &bundle)).unwrap());
+        let Value::Object(members) = &mut statement else { panic!("a statement is an object") };
+        members.insert("predicateType".into(), kind.into());
+        if !predicate.is_empty() {
+            members.insert("predicate".into(), parse(predicate.as_bytes()).unwrap());
+        }
+        fs::write(folder.at("s.jsonl"), Envelope::sign(&statement, &key).write().canonical()).unwrap();
+        verify(&folder, &["--key", "p256.pem.pub", "--signatures", "s.jsonl", "model.tar.zst"])
+    };
+    for (kind, predicate) in [
+        ("https://slsa.dev/verification_summary/v1", "{\"verificationResult\":\"FAILED\"}"),
+        (statement::CUSTODY, "{\"lies\":true,\"profile\":\"full\"}"),
+        (statement::PROVENANCE, "{}"),
+    ] {
+        let (outcome, report) = said(kind, predicate);
+        assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.subject"]), "{kind}");
+    }
+    // The control: the same statement, unchanged.
+    assert_eq!(said(statement::PROVENANCE, "").0.code, Some(0));
+}
+
+fn run_of(folder: &Folder, bundle: &Bundle) -> Value {
+    parse(folder.xt("store").args(["get", &bundle.run.to_string()]).run().expect(0).stdout.as_bytes()).unwrap()
+}
+
+#[test]
 fn keys_of_openssl_sign_and_its_tools_check_what_we_sign() {
     let (folder, _) = signed();
     let openssl = |arguments: &[&str]| {
@@ -144,6 +177,13 @@ fn a_new_pair_of_keys_is_private_and_overwrites_nothing() {
     assert_eq!(mode & 0o777, 0o600);
     let before = fs::read(folder.at("p256.pem")).unwrap();
     folder.xt("freeze").args(["keygen", "p256.pem"]).run().expect(20);
+    // Somebody's own key, without its public half: no half of another pair may appear beside it, nor remain.
+    fs::copy(folder.at("p256.pem"), folder.at("own")).unwrap();
+    folder.xt("freeze").args(["keygen", "own"]).run().expect(20);
+    assert!(!folder.at("own.pub").exists());
+    fs::write(folder.at("taken.pub"), "mine").unwrap();
+    folder.xt("freeze").args(["keygen", "taken"]).run().expect(20);
+    assert!(!folder.at("taken").exists() && fs::read(folder.at("taken.pub")).unwrap() == b"mine");
     assert_eq!(fs::read(folder.at("p256.pem")).unwrap(), before);
     let outcome = folder.xt("freeze").args(["sign", "--key", "p256.pem.pub", "model.tar.zst"]).run().expect(10);
     assert!(outcome.stderr.contains("PUBLIC KEY"), "{}", outcome.stderr);

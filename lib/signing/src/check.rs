@@ -1,5 +1,6 @@
 //! Whether somebody who is trusted vouches for a bundle.
 
+use xt_core::canonical::Value;
 use xt_core::fault::Faults;
 use xt_core::manifest::bundle::{Bundle, Signature};
 use xt_core::verb::statement;
@@ -7,9 +8,15 @@ use xt_core::verb::statement;
 use crate::envelope::Envelope;
 use crate::key::PublicKey;
 
-/// The signatures of `bundle` by `keys` among `envelopes`; `name` says in messages where those came from. That a key has
-/// signed nothing about this bundle is a fault, and so is every statement of a key about something else.
-pub fn signatures(bundle: &Bundle, envelopes: &[Envelope], keys: &[PublicKey], name: &str) -> (Vec<Signature>, Faults) {
+/// The signatures of a bundle by `keys` among `envelopes`; `name` says in messages where those came from. `said` is what its
+/// own evidence says, the statements that vouch for it. That a key has signed none of them is a fault, and so is every
+/// other statement of a key: about other files, or saying something else about these.
+pub fn signatures(
+    (bundle, said): (&Bundle, &[Value]),
+    envelopes: &[Envelope],
+    keys: &[PublicKey],
+    name: &str,
+) -> (Vec<Signature>, Faults) {
     let (mut found, mut faults) = (Vec::new(), Faults::new());
     for key in keys {
         let (before, id) = (found.len(), key.id());
@@ -17,7 +24,7 @@ pub fn signatures(bundle: &Bundle, envelopes: &[Envelope], keys: &[PublicKey], n
         for envelope in envelopes {
             match envelope.opened(key) {
                 Err(_) => {}
-                Ok(statement) => match statement::refusal(&statement, bundle) {
+                Ok(statement) => match statement::refusal(&statement, bundle, said) {
                     None => found.push(Signature {
                         key: id.clone(),
                         algorithm: key.algorithm().word().into(),

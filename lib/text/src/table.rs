@@ -68,18 +68,74 @@ fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         faults.add(path, "data.byte-order-mark", "starts with a byte-order mark; remove it");
     }
-    if bytes.iter().fold(false, |open, byte| open ^ (*byte == b'"')) {
-        faults.add(path, "row.quote", "a quote is opened and never closed");
-        return;
-    }
-    let mut quoted = false;
+    let mut note = |offset: usize, code, message: &str| {
+        faults.add(path, code, format!("line {}: {message}", line_of(offset)));
+    };
+    let mut cell = Cell::Start;
     for (offset, byte) in bytes.iter().enumerate() {
-        quoted ^= *byte == b'"';
-        if *byte == b'\r' && !quoted && bytes.get(offset + 1) != Some(&b'\n') {
-            let message = "a carriage return without a line feed: does it end a row?";
-            faults.add(path, "row.carriage-return", format!("line {}: {message}", line_of(offset)));
-        }
+        let next = bytes.get(offset + 1);
+        cell = match (cell, byte) {
+            (Cell::Start, b'"') => Cell::Quoted,
+            (Cell::Quoted, b'"') => Cell::Closed,
+            // Two quotes within quotes stand for one.
+            (Cell::Closed, b'"') | (Cell::Quoted, _) => Cell::Quoted,
+            (_, b',' | b'\n') => Cell::Start,
+            (cell, b'\r') if next == Some(&b'\n') => cell,
+            (_, b'\r') => {
+                note(offset, "row.carriage-return", "a carriage return without a line feed: does it end a row?");
+                Cell::Start
+            }
+            (Cell::Closed, _) => {
+                note(offset, "row.quote", "something stands behind a closing quote");
+                Cell::Open
+            }
+            (Cell::Open, b'"') => {
+                note(offset, "row.quote", "a quote stands in a cell that does not begin with one");
+                Cell::Open
+            }
+            (Cell::Start | Cell::Open, _) => Cell::Open,
+        };
     }
+    if matches!(cell, Cell::Quoted) {
+        faults.add(path, "row.quote", "a quote is opened and never closed");
+    }
+}
+
+/// Where in a cell a byte stands.
+#[derive(Clone, Copy)]
+enum Cell {
+    /// Before its first byte.
+    Start,
+    /// In a cell without quotes.
+    Open,
+    /// Between quotes.
+    Quoted,
+    /// Behind a quote that closes it, or is the first of two.
+    Closed,
+}
+
+/// What each row says to a model with these columns, in the order in which they are declared: rows that differ only in how a
+/// number is written, in the order of the columns, or in columns that nothing is learned from, are one example.
+pub fn examples(columns: &[Column], bytes: &[u8]) -> Vec<Vec<u8>> {
+    let Some((names, rows)) = rows("", bytes, &mut Faults::new()) else { return Vec::new() };
+    let learned = columns.iter().filter(|column| !matches!(column.holds, Holds::Id {} | Holds::Ignored {}));
+    let places: Vec<(&Column, Option<usize>)> =
+        learned.map(|column| (column, names.iter().position(|name| *name == column.name))).collect();
+    let said = |(column, place): &(&Column, Option<usize>), record: &csv::StringRecord| {
+        let cell = place.and_then(|place| record.get(place)).unwrap_or_default();
+        match &column.holds {
+            Holds::Number { .. } | Holds::TargetNumber { .. } => {
+                // Zero has two signs and one value.
+                number(cell, NonFiniteCells::Keep).map_or_else(|_| cell.into(), |value| (value + 0.0).to_string())
+            }
+            _ => format!("{cell:?}"),
+        }
+    };
+    let row = |(_, record): &Row| {
+        let cells: Vec<String> = places.iter().map(|place| said(place, record)).collect();
+        cells.join(",").into_bytes()
+    };
+    rows.iter().map(row).collect()
 }
 
 /// Where a cell stands: path, line and number of the column, from 1.

@@ -159,3 +159,21 @@ fn d_10_other_encodings_are_refused_with_line_and_offset() {
     assert!(!check("x.csv", b"\xef\xbb\xbfa,b\n1,2\n").is_empty());
     assert_eq!(check("x.csv", &with(b"\"")).0[0].code, "row.quote");
 }
+
+#[test]
+fn what_is_no_quoted_cell_is_refused_and_never_another_number() {
+    for (text, says) in [
+        ("a\n\"1\"2\n", "behind a closing quote"),
+        ("a\n1\"2\"\n", "does not begin with one"),
+        ("a,b\n1,x\" say\r2,y\" b\n", "does not begin with one"),
+        ("a\n\"1\n", "never closed"),
+        ("a\n1\r2\n", "carriage return"),
+    ] {
+        let found = check("x.csv", text.as_bytes());
+        assert!(found.0.iter().any(|fault| fault.message.contains(says)), "{text:?}: {found}");
+    }
+    for text in ["a\n\"1\"\n", "a,b\r\n\"x \"\"y\"\"\",\"\"\r\n\"1\n2\",3", "a\n\"1\"\r\n"] {
+        let found = check("x.csv", text.as_bytes());
+        assert!(found.0.is_empty(), "{text:?}: {found}");
+    }
+}

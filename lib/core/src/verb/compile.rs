@@ -187,6 +187,12 @@ pub fn compile_fitted(
             return Err(faults);
         }
     };
+    if let Averaging::Exponential { first_step, .. } = &candidate.averaging
+        && *first_step > shape.steps
+    {
+        let message = format!("an average from step {first_step} on never begins in a run of {} steps", shape.steps);
+        faults.add("/averaging/first_step", "averaging.first-step", message);
+    }
     let warmup = candidate.schedule.warmup_steps();
     if warmup > shape.steps {
         let message = format!("{warmup} warm-up steps are more than the {} steps of the run", shape.steps);

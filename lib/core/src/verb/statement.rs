@@ -105,14 +105,17 @@ pub fn model(name: &str, files: &[(String, Digest)], ignored: &[&str]) -> Value 
     )
 }
 
-/// Why a statement does not vouch for `bundle`; nothing when it does.
-pub fn refusal(statement: &Value, bundle: &Bundle) -> Option<String> {
+/// Why a statement does not vouch for `bundle`, whose own evidence says `said`; nothing when it does.
+pub fn refusal(statement: &Value, bundle: &Bundle, said: &[Value]) -> Option<String> {
     let kind = statement.get("_type").and_then(Value::as_str).unwrap_or("none");
     if kind != STATEMENT {
         return Some(alloc::format!("it is a statement of the type {kind}, and not {STATEMENT}"));
     }
-    let same = statement.get("subject") == Some(&subjects(bundle));
-    (!same).then(|| alloc::format!("it is about other files than those of bundle {}", bundle.id()))
+    if statement.get("subject") != Some(&subjects(bundle)) {
+        return Some(alloc::format!("it is about other files than those of bundle {}", bundle.id()));
+    }
+    let same = said.contains(statement);
+    (!same).then(|| alloc::format!("it says something else of them than their evidence ({})", predicate(statement)))
 }
 
 /// What the statement says, by the type of its predicate.
