@@ -75,10 +75,9 @@ fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) {
     for (offset, byte) in bytes.iter().enumerate() {
         let next = bytes.get(offset + 1);
         cell = match (cell, byte) {
-            (Cell::Start, b'"') => Cell::Quoted,
             (Cell::Quoted, b'"') => Cell::Closed,
             // Two quotes within quotes stand for one.
-            (Cell::Closed, b'"') | (Cell::Quoted, _) => Cell::Quoted,
+            (Cell::Start | Cell::Closed, b'"') | (Cell::Quoted, _) => Cell::Quoted,
             (_, b',' | b'\n') => Cell::Start,
             (cell, b'\r') if next == Some(&b'\n') => cell,
             (_, b'\r') => {
