@@ -122,6 +122,8 @@ fn the_trainer_dies_with_its_supervisor() {
         let mut lines = BufReader::new(supervisor.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "waiting"), "{profile}: the trainer did not start");
         assert!(!alive_in(&place).is_empty(), "{profile}");
+        // Looked at while it lives: once it is dead, any start of another test may sweep what it left.
+        assert!(!left_by(supervisor.id()).is_empty(), "{profile}: it has nothing to leave, so this shows nothing");
         supervisor.kill().unwrap();
         supervisor.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -130,7 +132,6 @@ fn the_trainer_dies_with_its_supervisor() {
             std::thread::sleep(Duration::from_millis(5));
         }
         // What the killed supervisor left is swept by the next start, once the kernel lets go of a group's last process.
-        assert!(!left_by(supervisor.id()).is_empty(), "{profile}: nothing was left, so this shows nothing");
         loop {
             let (_, ending) = place.run(profile, &["exit42"]);
             assert_eq!(ending.code, Some(42));
