@@ -30,12 +30,12 @@ use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_core::verb::scaffold;
+use xt_data::example::examples;
+use xt_data::{Corpus, Raw, Text};
 use xt_runtime::digests::Digests;
 use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
-use xt_text::example::examples;
-use xt_text::{Corpus, Raw, Text};
 
 /// Turn a candidate into plans, files into a dataset, and frozen bundles into plans that measure
 ///
@@ -390,7 +390,7 @@ fn look(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Toke
 fn rows(candidate: &Candidate, members: &[&Member], store: &Store) -> Result<Raw, Error> {
     let files: Result<Vec<(&str, Vec<u8>)>, Error> =
         members.iter().map(|member| Ok((member.path.as_str(), store.get(member.digest)?))).collect();
-    Ok(xt_text::rows::read(&candidate.tokenizer, &files?)?)
+    Ok(xt_data::rows::read(&candidate.tokenizer, &files?)?)
 }
 
 /// Reads the split through the tokenizer, as the trainer will, and counts.
@@ -676,8 +676,8 @@ fn exclusion(text: &str, faults: &mut Faults) -> Option<(RelativePath, String)> 
 fn check_form(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Faults) {
     match format {
         Format::Text | Format::Bytes => check_text(format, path, bytes, faults),
-        Format::Csv => faults.0.extend(xt_text::table::check(path.as_str(), bytes).0),
-        Format::Idx => faults.0.extend(xt_text::image::check(path.as_str(), bytes).0),
+        Format::Csv => faults.0.extend(xt_data::table::check(path.as_str(), bytes).0),
+        Format::Idx => faults.0.extend(xt_data::image::check(path.as_str(), bytes).0),
     }
 }
 

@@ -11,7 +11,7 @@ use xt_core::canonical::{Value, parse};
 /// Which crates of this repository a crate may use. A crate that is not named here may not exist.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-core", &[]),
-    ("xt-text", &["xt-core"]),
+    ("xt-data", &["xt-core"]),
     ("xt-store", &["xt-core"]),
     ("xt-record", &["xt-core"]),
     ("xt-sandbox", &["xt-core"]),
@@ -21,13 +21,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-runtime", &["xt-core", "xt-store", "xt-record", "xt-sandbox"]),
     ("xt-torch", &[]),
     // The trainer never sees the store: it gets folders and descriptors.
-    ("xt-trainer", &["xt-core", "xt-text", "xt-torch"]),
+    ("xt-trainer", &["xt-core", "xt-data", "xt-torch"]),
     ("xt-train", &["xt-core", "xt-torch", "xt-trainer"]),
     (
         "xt",
         &[
             "xt-core",
-            "xt-text",
+            "xt-data",
             "xt-store",
             "xt-record",
             "xt-sandbox",
@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-contract", &["xt-core"]),
 ];
 /// What tests may use beside that.
-const TESTS_MAY_USE: &[(&str, &[&str])] = &[("xt", &["xt-harness"]), ("xt-train", &["xt-text"])];
+const TESTS_MAY_USE: &[(&str, &[&str])] = &[("xt", &["xt-harness"]), ("xt-train", &["xt-data"])];
 /// The only crates that link libtorch.
 const TORCH: &[&str] = &["xt-torch", "xt-train", "xt-trainer"];
 

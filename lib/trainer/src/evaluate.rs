@@ -21,7 +21,7 @@ use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::compile::check_plan;
 use xt_core::verb::{evaluate, measure};
-use xt_text::{Corpus, Text};
+use xt_data::{Corpus, Text};
 use xt_torch::memory::floats;
 
 use crate::evaluate::rows::HeldOut;

@@ -5,7 +5,7 @@ use std::io;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::verb::measure::NoMetric;
-use xt_text::TextError;
+use xt_data::TextError;
 use xt_torch::TorchError;
 
 /// Why a worker cannot go on.

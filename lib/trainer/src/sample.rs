@@ -8,7 +8,7 @@ use xt_core::digest::Digest;
 use xt_core::manifest::candidate::{Decay, Execution, Model, Tokenizer};
 use xt_core::manifest::job::Message;
 use xt_core::random::Stream;
-use xt_text::Text;
+use xt_data::Text;
 use xt_torch::memory::floats;
 
 use crate::fault::TrainError;

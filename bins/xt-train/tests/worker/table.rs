@@ -202,9 +202,9 @@ fn images_sum(images: &[u8], row: u64) -> u64 {
     images[start..start + 30].iter().map(|pixel| u64::from(*pixel)).sum()
 }
 
-fn raw(candidate: &Candidate, files: &[(String, Vec<u8>)]) -> xt_text::Raw {
+fn raw(candidate: &Candidate, files: &[(String, Vec<u8>)]) -> xt_data::Raw {
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.clone())).collect();
-    xt_text::rows::read(&candidate.tokenizer, &files).unwrap()
+    xt_data::rows::read(&candidate.tokenizer, &files).unwrap()
 }
 
 /// Every kind of job.
@@ -435,7 +435,7 @@ fn estimates_are_those_of_a_plain_computation_in_the_unit_of_the_target() {
     let left = measured(job, &trained, &weights, 1);
     let estimates: Vec<Estimate> = lines(&left);
     let raw = raw(trained.native().unwrap(), &job.files(2, HELD_OUT_ROWS));
-    let xt_text::Targets::Numbers(targets) = raw.targets.clone() else { panic!() };
+    let xt_data::Targets::Numbers(targets) = raw.targets.clone() else { panic!() };
     let scale = trained.fitted.last().unwrap();
     assert_eq!(scale.column, "t");
     let mut squares = 0.0;
@@ -475,7 +475,7 @@ fn answers_are_those_of_a_plain_computation_and_measuring_again_gives_the_same_b
         assert_eq!(left.output(SAMPLES), other.output(SAMPLES));
         assert_ne!(left.output(METRICS), other.output(METRICS), "another seed draws other resamples");
         let raw = raw(trained.native().unwrap(), &job.files(2, HELD_OUT_ROWS));
-        let xt_text::Targets::Classes(targets) = raw.targets.clone() else { panic!() };
+        let xt_data::Targets::Classes(targets) = raw.targets.clone() else { panic!() };
         let rows = raw.scale(&trained.fitted, xt_core::manifest::encoding::Scaling::Inputs);
         let answers: Vec<Answer> = lines(&left);
         let mut right = 0;

@@ -8,7 +8,7 @@ use xt_core::manifest::dataset::Member;
 use xt_core::manifest::encoding::Scaling;
 use xt_core::manifest::plan::Plan;
 use xt_core::verb::compile::members;
-use xt_text::{Raw, Rows, Targets};
+use xt_data::{Raw, Rows, Targets};
 
 use crate::data::{Batch, Data};
 use crate::fault::TrainError;
@@ -26,7 +26,7 @@ pub struct RowsData {
 pub(crate) fn raw(candidate: &Candidate, members: &[&Member], folder: &Path) -> Result<Raw, TrainError> {
     let files: Result<Vec<(&str, Vec<u8>)>, TrainError> =
         members.iter().map(|member| Ok((member.path.as_str(), inputs::read(folder, member.digest)?))).collect();
-    xt_text::rows::read(&candidate.tokenizer, &files?).map_err(TrainError::Data)
+    xt_data::rows::read(&candidate.tokenizer, &files?).map_err(TrainError::Data)
 }
 
 /// What is scaled.

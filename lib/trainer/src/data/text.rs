@@ -6,7 +6,7 @@ use tch::Tensor;
 use xt_core::manifest::plan::Plan;
 use xt_core::order::samples_per_epoch;
 use xt_core::verb::compile::members;
-use xt_text::{Corpus, Text};
+use xt_data::{Corpus, Text};
 
 use crate::data::{Batch, Data};
 use crate::fault::TrainError;

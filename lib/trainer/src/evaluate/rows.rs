@@ -15,7 +15,7 @@ use xt_core::relpath::RelativePath;
 use xt_core::verb::measure::classification::classification;
 use xt_core::verb::measure::regression::regression;
 use xt_core::verb::{evaluate, fit};
-use xt_text::{Raw, Targets};
+use xt_data::{Raw, Targets};
 use xt_torch::memory::floats;
 
 use crate::data::rows::{RowsData, raw, scaling};

@@ -4,7 +4,7 @@
 use xt_core::digest::Digest;
 use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::dataset::Format;
-use xt_text::{Corpus, Text, TextError};
+use xt_data::{Corpus, Text, TextError};
 
 /// A byte-level pair encoding with the merges `t h` and `th e`, in the form that the library itself writes.
 fn file(dropout: &str, extra: &str) -> String {

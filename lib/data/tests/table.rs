@@ -4,9 +4,9 @@
 use xt_core::fault::Faults;
 use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::encoding::{Column, Holds, Missing, NonFiniteCells, Scaling};
-use xt_text::rows::read;
-use xt_text::table::check;
-use xt_text::{Raw, Targets};
+use xt_data::rows::read;
+use xt_data::table::check;
+use xt_data::{Raw, Targets};
 
 fn number(missing: Missing, non_finite: NonFiniteCells) -> Holds {
     Holds::Number { missing, non_finite }
