@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tch::{Reduction, Tensor};
 use xt_core::field::{Field, Manifest};
-use xt_core::manifest::candidate::{Candidate, Decay};
+use xt_core::manifest::candidate::{Candidate, Decay, Model};
 use xt_core::manifest::dataset::Member;
 use xt_core::manifest::evaluation::{Evaluating, Measure, Metrics, Window};
 use xt_core::manifest::job::Message;
@@ -26,7 +26,6 @@ use xt_torch::memory::floats;
 
 use crate::evaluate::rows::HeldOut;
 use crate::fault::TrainError;
-use crate::model::gpt::{Gpt, Sizes};
 use crate::model::{Network, family};
 use crate::parameters::Parameters;
 use crate::perform::{Ending, Folders};
@@ -65,10 +64,9 @@ pub fn evaluate<W: Write>(
         tch::no_grad(|| held_out.measure((&*model, candidate), evaluating, &slices, telemetry))?
     } else {
         let pieces = pieces(plan, evaluating, folders.inputs)?;
-        let sizes = Sizes::of(&candidate.model)?;
-        let model = Gpt::new(sizes, &parameters)?;
+        let model = family.network(&parameters)?;
         ready.say(pieces.len() as u64, telemetry)?;
-        let windows = tch::no_grad(|| windows(&model, sizes, evaluating, &pieces, telemetry))?;
+        let windows = tch::no_grad(|| windows((&*model, &candidate.model), evaluating, &pieces, telemetry))?;
         let metrics = measure::measure(&evaluating.spec, &windows, |window| slices.of(&window.path))?;
         (metrics, windows.iter().map(|window| window.write().canonical() + "\n").collect())
     };
@@ -159,8 +157,7 @@ fn cut(tokens: &[u32], context: usize) -> impl Iterator<Item = &[u32]> {
 
 /// Runs all windows through the model, batch by batch.
 fn windows<W: Write>(
-    model: &Gpt,
-    sizes: Sizes,
+    model: (&dyn Network, &Model),
     evaluating: &Evaluating,
     pieces: &[Piece<'_>],
     telemetry: &mut Telemetry<W>,
@@ -170,7 +167,7 @@ fn windows<W: Write>(
     for (number, pieces) in (1..).zip(pieces.chunks(size.max(1))) {
         let start = Instant::now();
         let tokens: Vec<&[u32]> = pieces.iter().map(|piece| piece.tokens.as_slice()).collect();
-        for (piece, (loss, correct)) in pieces.iter().zip(losses(model, sizes, &tokens)?) {
+        for (piece, (loss, correct)) in pieces.iter().zip(losses(model, &tokens)?) {
             let window = windows.len() as u64;
             let loss = Finite::new(loss).ok_or(TrainError::NoMetric { window, what: "loss" })?;
             let tokens = piece.tokens.len() as u64 - 1;
@@ -184,8 +181,8 @@ fn windows<W: Write>(
 
 /// Sum of the losses and number of right answers of each window of at least two tokens, all in one batch. A window shorter
 /// than the context is filled up behind its end, where no earlier position looks.
-pub fn losses(model: &Gpt, sizes: Sizes, windows: &[&[u32]]) -> Result<Vec<(f64, u64)>, TrainError> {
-    let width = usize::try_from(sizes.context).unwrap_or(0);
+pub fn losses((network, model): (&dyn Network, &Model), windows: &[&[u32]]) -> Result<Vec<(f64, u64)>, TrainError> {
+    let width = usize::try_from(model.context()).unwrap_or(0);
     let (mut seen, mut due) = (Vec::new(), Vec::new());
     for window in windows {
         let tokens = window.iter().copied().map(i64::from);
@@ -193,11 +190,11 @@ pub fn losses(model: &Gpt, sizes: Sizes, windows: &[&[u32]]) -> Result<Vec<(f64,
         seen.extend(tokens.clone().take(window.len() - 1).chain(std::iter::repeat_n(0, behind)));
         due.extend(tokens.skip(1).chain(std::iter::repeat_n(NO_TARGET, behind)));
     }
-    let shape = [i64::try_from(windows.len()).unwrap_or(0), sizes.context];
-    let logits = finite_outputs(model, &Tensor::f_from_slice(&seen)?.f_view(shape)?, "held-out text")?;
+    let shape = [i64::try_from(windows.len()).unwrap_or(0), -1];
+    let logits = finite_outputs(network, &Tensor::f_from_slice(&seen)?.f_view(shape)?, "held-out text")?;
     let targets = Tensor::f_from_slice(&due)?;
     let losses = logits.f_cross_entropy_loss::<Tensor>(&targets, None, Reduction::None, NO_TARGET, 0.0)?;
-    let vocabulary = usize::try_from(sizes.vocabulary).unwrap_or(0);
+    let vocabulary = usize::try_from(model.vocabulary()).unwrap_or(0);
     let (losses, logits) = (floats(&losses)?, floats(&logits)?);
     let rows = losses.chunks(width).zip(logits.chunks(width * vocabulary)).zip(due.chunks(width));
     Ok(rows.map(|((losses, logits), due)| of_window(losses, logits, due, vocabulary)).collect())

@@ -3,6 +3,7 @@
 pub mod cnn;
 pub mod dense;
 pub mod gpt;
+pub mod llama;
 pub mod mlp;
 
 use std::fmt::Debug;
@@ -37,6 +38,7 @@ pub trait Network: Debug {
 pub fn family(model: &Model) -> Result<Box<dyn Family>, TrainError> {
     Ok(match model {
         Model::Gpt { .. } => Box::new(gpt::Sizes::of(model)?),
+        Model::Llama { .. } => Box::new(llama::Llama::of(model)?),
         Model::Mlp { .. } => Box::new(mlp::Mlp::of(model)?),
         Model::Cnn { .. } => Box::new(cnn::Cnn::of(model)?),
     })

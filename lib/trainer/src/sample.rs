@@ -12,7 +12,7 @@ use xt_data::Text;
 use xt_torch::memory::floats;
 
 use crate::fault::TrainError;
-use crate::model::gpt::{Gpt, Sizes, blind};
+use crate::model::{Network, blind, family};
 use crate::parameters::Parameters;
 use crate::telemetry::Telemetry;
 use crate::{checkpoint, inputs, regime};
@@ -41,12 +41,15 @@ pub struct Request<'a> {
 /// Writes the text, stretch by stretch.
 pub fn sample<W: Write>(request: &Request<'_>, folder: &Path, telemetry: &mut Telemetry<W>) -> Result<(), TrainError> {
     let pins = regime::pin(request.execution)?;
-    let sizes = Sizes::of(request.model)?;
-    let mut parameters = Parameters::new(sizes.parameters(), Decay::All)?;
+    if request.model.ends().is_some() {
+        return Err(TrainError::Model(format!("a {} writes no text", request.model.word())));
+    }
+    let family = family(request.model)?;
+    let mut parameters = Parameters::new(family.parameters(), Decay::All)?;
     checkpoint::load(&mut parameters, &inputs::read(folder, request.weights)?)?;
     let tokenizer = request.tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()?;
     let text = Text::load(request.tokenizer, tokenizer.as_deref())?;
-    let model = Gpt::new(sizes, &parameters)?;
+    let model = family.network(&parameters)?;
     telemetry.say(&Message::Ready {
         version: env!("CARGO_PKG_VERSION").into(),
         samples_per_epoch: 0,
@@ -54,30 +57,29 @@ pub fn sample<W: Write>(request: &Request<'_>, folder: &Path, telemetry: &mut Te
         cpu_capability: pins.cpu_capability,
         threads: pins.threads,
     })?;
-    tch::no_grad(|| write_text(request, &model, &text, sizes, telemetry))?;
+    tch::no_grad(|| write_text(request, &*model, &text, telemetry))?;
     telemetry.say(&Message::Completed { steps: 0, outputs: Vec::new() })
 }
 
 fn write_text<W: Write>(
     request: &Request<'_>,
-    model: &Gpt,
+    model: &dyn Network,
     text: &Text,
-    sizes: Sizes,
     telemetry: &mut Telemetry<W>,
 ) -> Result<(), TrainError> {
-    let context = usize::try_from(sizes.context).unwrap_or(usize::MAX);
+    let context = usize::try_from(request.model.context()).unwrap_or(usize::MAX);
     let mut tokens = text.encode(request.prompt.as_bytes())?;
     if tokens.is_empty() {
         return Err(TrainError::EmptyPrompt);
     }
-    if let Some(token) = tokens.iter().find(|token| i64::from(**token) >= sizes.vocabulary) {
+    if let Some(token) = tokens.iter().find(|token| u64::from(**token) >= request.model.vocabulary()) {
         return Err(TrainError::Model(format!("token {token} of the prompt is outside its vocabulary")));
     }
     let stream = Stream::new(request.seed, "sample", 0);
     let mut said = Said { tokens: tokens.len(), before: tokens.len() - 1 };
     for index in 0..request.tokens {
         let window = &tokens[tokens.len().saturating_sub(context)..];
-        let logits = last_logits(model, window, sizes.vocabulary)?;
+        let logits = last_logits(model, window, request.model.vocabulary())?;
         let chosen = choose(&logits, request.temperature, &stream, index).ok_or(TrainError::NoLogits(index))?;
         tokens.push(chosen);
         said.go_on(text, &tokens, index + 1 == request.tokens, telemetry)?;
@@ -86,7 +88,7 @@ fn write_text<W: Write>(
 }
 
 /// Logits for the token after `window`.
-fn last_logits(model: &Gpt, window: &[u32], vocabulary: i64) -> Result<Vec<f32>, TrainError> {
+fn last_logits(model: &dyn Network, window: &[u32], vocabulary: u64) -> Result<Vec<f32>, TrainError> {
     let seen: Vec<i64> = window.iter().copied().map(i64::from).collect();
     let logits = model.forward(&Tensor::f_from_slice(&seen)?.f_view([1, -1])?, None, &mut blind)?;
     let width = usize::try_from(vocabulary).unwrap_or(0);

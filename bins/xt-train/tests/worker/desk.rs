@@ -40,6 +40,14 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"test",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 
+/// What makes the test candidate a llama, with grouped queries and an output layer of its own.
+pub const LLAMA: (&str, &str) = (
+    "\"kind\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":32,\"inner\":64,\"context\":16,\"vocabulary\":256,
+        \"dropout\":0.1,\"layer_norm_epsilon\":1e-5,",
+    "\"kind\":\"llama\",\"layers\":2,\"heads\":4,\"key_value_heads\":2,\"width\":32,\"inner\":48,\"context\":16,\"vocabulary\":256,
+        \"tied\":false,\"rotary_base\":10000.0,\"dropout\":0.1,\"rms_norm_epsilon\":1e-5,",
+);
+
 /// The members of the test's dataset: path and text.
 pub const MEMBERS: [(&str, &str); 2] = [
     (

@@ -6,7 +6,7 @@ use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::Step;
 use xt_core::random::Stream;
 
-use crate::desk::{Desk, plan, tokenizer};
+use crate::desk::{Desk, LLAMA, plan, tokenizer};
 
 /// The parts of the test candidate that are replaced.
 const ADAMW: &str = "{\"kind\":\"adamw\",\"learning_rate\":0.003,\"beta1\":0.9,\"beta2\":0.95,\"epsilon\":1e-8,\n        \"weight_decay\":0.1,\"decay\":\"matrices\"}";
@@ -176,6 +176,25 @@ fn every_recipe_goes_on_bit_for_bit_from_a_random_step_in_a_new_process() {
     let steps: usize = halves.into_iter().map(|half| half.join().unwrap()).sum();
     println!("{} combinations, {steps} restored steps, all equal in every component", recipes.len());
     assert!(steps > 2 * recipes.len());
+}
+
+/// Every ninth recipe, for a llama; those with groups name its parameters.
+#[test]
+fn a_llama_goes_on_bit_for_bit_too() {
+    let (mut number, mut steps) = (0, 0);
+    for recipe in recipes().into_iter().step_by(9) {
+        let mut recipe: Vec<(&'static str, String)> = recipe
+            .into_iter()
+            .filter(|(from, _)| !from.starts_with("\"layers\""))
+            .map(|(from, to)| (from, to.replace("*.ln_?.*", "*norm*")))
+            .collect();
+        let tied = LLAMA.1.replace("\"tied\":false", if number % 2 == 0 { "\"tied\":false" } else { "\"tied\":true" });
+        recipe.insert(0, (LLAMA.0, tied));
+        steps += check(number, &recipe);
+        number += 1;
+    }
+    println!("{number} recipes of a llama, {steps} restored steps, all equal in every component");
+    assert!(number == 12 && steps > 24);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use xt_core::manifest::plan::Plan;
 
-use crate::desk::{Desk, Left, plan};
+use crate::desk::{Desk, LLAMA, Left, plan};
 
 const AVX2: (&str, &str) = ("\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx2\"");
 const STRICT: (&str, &str) = ("\"math_mode\":\"compatible\"", "\"math_mode\":\"avx2-strict\"");
@@ -27,6 +27,12 @@ fn assert_same(plan: &Plan, processors: &[&str]) {
 #[ignore = "needs qemu-user, and minutes"]
 fn without_vector_extensions_and_with_compatible_sums_every_processor_gives_one_trace() {
     assert_same(&plan(&[], 1), &["Nehalem", "Haswell", "EPYC", "Opteron_G3", "max"]);
+}
+
+#[test]
+#[ignore = "needs qemu-user, and minutes"]
+fn a_llama_gives_one_trace_on_every_processor_too() {
+    assert_same(&plan(&[LLAMA], 1), &["Nehalem", "Haswell", "EPYC"]);
 }
 
 #[test]

@@ -3,13 +3,17 @@
 use xt_core::digest::Digest;
 use xt_core::field::Field;
 use xt_core::manifest::job::{Job, Message};
+use xt_core::manifest::plan::Plan;
 use xt_core::number::Finite;
 
-use crate::desk::{Desk, Left, plan};
+use crate::desk::{Desk, LLAMA, Left, plan};
 
 fn sample(weights: &[u8], prompt: &str, temperature: f64, seed: u64) -> Left {
-    let plan = plan(&[], 1);
-    let desk = Desk::new(&plan);
+    sample_of(&plan(&[], 1), weights, prompt, temperature, seed)
+}
+
+fn sample_of(plan: &Plan, weights: &[u8], prompt: &str, temperature: f64, seed: u64) -> Left {
+    let desk = Desk::new(plan);
     desk.give(weights);
     let candidate = plan.native().unwrap().clone();
     let job = Job::Sample {
@@ -46,6 +50,18 @@ fn the_same_seed_writes_the_same_text_and_another_does_not() {
     assert_ne!(write(1.0, 1), write(1.0, 2));
     assert_eq!(write(0.0, 1), write(0.0, 2), "the likeliest token needs no draw");
     assert!(write(1.0, 1).chars().count() > 20);
+}
+
+#[test]
+fn a_llama_writes_too_and_the_weights_of_a_gpt_are_none_of_a_llama() {
+    let llama = plan(&[LLAMA], 1);
+    let own = Desk::new(&llama).train(&llama, None).output("model/model.safetensors");
+    let write = |seed| text(&sample_of(&llama, &own, "Call me ", 1.0, seed));
+    assert_eq!(write(1), write(1));
+    assert_ne!(write(1), write(2));
+    let left = sample_of(&llama, &weights(), "Call me ", 1.0, 1);
+    assert!(left.failure().contains("it has no tensor lm_head.weight"), "{}", left.failure());
+    assert!(left.failure().contains("it has a tensor transformer.wte.weight that the model has not"));
 }
 
 #[test]

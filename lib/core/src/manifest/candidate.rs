@@ -76,6 +76,33 @@ crate::choice! {
             /// Standard deviation of the initial weights; residual projections use it divided by the square root of twice the number of layers.
             initializer_range: Finite [Range::above(0.0).to(10.0)],
         },
+        /// A decoder-only transformer with root mean square normalisation, rotary positions, a gated feed-forward part and shared keys and values (Touvron et al., "LLaMA", 2023; Ainslie et al., "GQA", EMNLP 2023). Named and laid out as transformers' `LlamaForCausalLM`.
+        Llama "llama" {
+            /// Transformer blocks.
+            layers: u64 [Range::from(1.0).to(1024.0)],
+            /// Attention heads of queries; the width is an even multiple of them.
+            heads: u64 [Range::from(1.0).to(1024.0)],
+            /// Attention heads of keys and values; `heads` is a multiple of them.
+            key_value_heads: u64 [Range::from(1.0).to(1024.0)],
+            /// Width of the residual stream.
+            width: u64 [Range::from(1.0).to(65_536.0)],
+            /// Width of the inner layer of each block's feed-forward part.
+            inner: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Tokens of context.
+            context: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Distinct tokens.
+            vocabulary: u64 [Range::from(2.0).to(16_777_216.0)],
+            /// Whether the output layer is the embedding of the tokens, or has weights of its own.
+            tied: bool,
+            /// The rotary angles of a position fall from 1 to 1 over about this (`rope_theta`; Su et al., "RoFormer", 2021).
+            rotary_base: Finite [Range::from(1.0).to(1e12)],
+            /// Probability of dropping an attention weight.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// Added to the mean square in normalisation.
+            rms_norm_epsilon: Finite [Range::above(0.0).to(1.0)],
+            /// Standard deviation of the initial weights.
+            initializer_range: Finite [Range::above(0.0).to(10.0)],
+        },
         /// Layers that are fully connected, with an activation between each two. Named and laid out as PyTorch's `Linear` in the list `layers`.
         Mlp "mlp" {
             /// Inputs of a sample.
@@ -602,7 +629,7 @@ impl Model {
     /// Tokens of context; 1 for models of rows and images, which see one at a time.
     pub const fn context(&self) -> u64 {
         match self {
-            Self::Gpt { context, .. } => *context,
+            Self::Gpt { context, .. } | Self::Llama { context, .. } => *context,
             Self::Mlp { .. } | Self::Cnn { .. } => 1,
         }
     }
@@ -610,7 +637,7 @@ impl Model {
     /// Distinct tokens; 0 for models that read none.
     pub const fn vocabulary(&self) -> u64 {
         match self {
-            Self::Gpt { vocabulary, .. } => *vocabulary,
+            Self::Gpt { vocabulary, .. } | Self::Llama { vocabulary, .. } => *vocabulary,
             Self::Mlp { .. } | Self::Cnn { .. } => 0,
         }
     }
@@ -618,7 +645,7 @@ impl Model {
     /// Inputs of a sample and outputs for it; `None` for models that read tokens.
     pub const fn ends(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Gpt { .. } => None,
+            Self::Gpt { .. } | Self::Llama { .. } => None,
             Self::Mlp { inputs, outputs, .. } => Some((*inputs, *outputs)),
             Self::Cnn { channels, height, width, outputs, .. } => {
                 Some((channels.saturating_mul(*height).saturating_mul(*width), *outputs))

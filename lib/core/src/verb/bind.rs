@@ -508,6 +508,7 @@ fn output(file: &Artifact, folder: &str) -> File {
 fn compatibility(plan: &Plan, stack: &Stack) -> Compatibility {
     let form = match plan.native().map(|candidate| &candidate.model) {
         Some(Model::Gpt { .. }) => "huggingface/gpt2",
+        Some(Model::Llama { .. }) => "huggingface/llama",
         Some(Model::Mlp { .. }) => "xt/mlp",
         Some(Model::Cnn { .. }) => "xt/cnn",
         None => "command",

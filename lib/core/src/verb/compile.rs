@@ -80,18 +80,34 @@ pub(crate) fn check_host(candidate: &Candidate, intent: &Intent, faults: &mut Fa
 }
 
 fn check_model(candidate: &Candidate, faults: &mut Faults) {
-    let Model::Gpt { heads, width, vocabulary, layer_norm_epsilon, initializer_range, .. } = &candidate.model else {
-        return;
+    let (heads, width, deviation) = match &candidate.model {
+        Model::Gpt { heads, width, layer_norm_epsilon, initializer_range, .. } => {
+            single("/model/layer_norm_epsilon", layer_norm_epsilon.get(), faults);
+            (heads, width, initializer_range)
+        }
+        Model::Llama { heads, width, key_value_heads, rms_norm_epsilon, initializer_range, .. } => {
+            single("/model/rms_norm_epsilon", rms_norm_epsilon.get(), faults);
+            if heads % key_value_heads != 0 {
+                let message = format!("{heads} heads are no multiple of {key_value_heads} heads of keys and values");
+                faults.add("/model/key_value_heads", "model.shape", message);
+            }
+            if width % heads == 0 && (width / heads) % 2 != 0 {
+                let message = format!("a head has {} values, and rotary positions need an even number", width / heads);
+                faults.add("/model/width", "model.shape", message);
+            }
+            (heads, width, initializer_range)
+        }
+        Model::Mlp { .. } | Model::Cnn { .. } => return,
     };
     if width % heads != 0 {
         faults.add("/model/width", "model.shape", format!("the width {width} is no multiple of {heads} heads"));
     }
-    if let Some(separator) = candidate.data.separator.filter(|separator| separator >= vocabulary) {
+    let vocabulary = candidate.model.vocabulary();
+    if let Some(separator) = candidate.data.separator.filter(|separator| *separator >= vocabulary) {
         let message = format!("the separator {separator} is outside the vocabulary of {vocabulary} tokens");
         faults.add("/data/separator", "tokenizer.vocabulary", message);
     }
-    single("/model/layer_norm_epsilon", layer_norm_epsilon.get(), faults);
-    single("/model/initializer_range", initializer_range.get(), faults);
+    single("/model/initializer_range", deviation.get(), faults);
 }
 
 fn check_recipe(candidate: &Candidate, faults: &mut Faults) {

@@ -11,6 +11,7 @@ use crate::manifest::candidate::{
 use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::Profile;
 use crate::manifest::plan::{Plan, Role, Work};
+use crate::verb::parameters::parameters;
 
 /// The lines of the explanation, without line ends.
 pub fn explain(plan: &Plan) -> Vec<String> {
@@ -124,12 +125,20 @@ fn bounds(plan: &Plan) -> [String; 2] {
 
 fn model(model: &Model) -> String {
     match model {
-        Model::Gpt { layers, heads, width, inner, context, vocabulary, dropout, .. } => {
-            let block = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width;
-            let parameters = vocabulary * width + context * width + layers * block + 2 * width;
+        Model::Gpt { layers, heads, width, context, vocabulary, dropout, .. } => {
             format!(
                 "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
-                 dropout {dropout}; {parameters} parameters from random initialisation"
+                 dropout {dropout}; {} parameters from random initialisation",
+                count(model)
+            )
+        }
+        Model::Llama { layers, heads, key_value_heads, width, context, vocabulary, dropout, tied, .. } => {
+            let output = if *tied { "tied to the embedding" } else { "of its own" };
+            format!(
+                "llama: {layers} layers, {heads} heads over {key_value_heads} of keys and values, width {width}, context \
+                 {context}, {vocabulary} tokens, output layer {output}, dropout {dropout}; {} parameters from random \
+                 initialisation",
+                count(model)
             )
         }
         Model::Mlp { inputs, widths, outputs, activation, dropout, .. } => {
@@ -141,6 +150,12 @@ fn model(model: &Model) -> String {
             convolutions.len()
         ),
     }
+}
+
+/// Values of all parameters.
+fn count(model: &Model) -> u64 {
+    let values = |shape: &[u64]| shape.iter().fold(1u64, |all, size| all.saturating_mul(*size));
+    parameters(model).iter().fold(0u64, |all, one| all.saturating_add(values(&one.shape)))
 }
 
 fn length(length: &Length) -> String {

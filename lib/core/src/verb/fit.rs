@@ -14,7 +14,7 @@ use crate::manifest::network::Convolution;
 /// Notes a model whose sizes do not fit each other, or what it reads.
 pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
     match (&candidate.model, &candidate.tokenizer) {
-        (Model::Gpt { .. }, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. })
+        (Model::Gpt { .. } | Model::Llama { .. }, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. })
         | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. })
         | (Model::Cnn { .. }, Tokenizer::Image { .. }) => {}
         (model, tokenizer) => {
@@ -23,7 +23,7 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
         }
     }
     match &candidate.model {
-        Model::Gpt { .. } => {}
+        Model::Gpt { .. } | Model::Llama { .. } => {}
         Model::Mlp { widths, .. } => check_widths(widths, faults),
         Model::Cnn { channels, height, width, convolutions, widths, .. } => {
             check_widths(widths, faults);

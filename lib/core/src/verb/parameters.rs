@@ -24,6 +24,7 @@ pub fn parameters(model: &Model) -> Vec<Parameter> {
         Model::Gpt { layers, width, inner, context, vocabulary, .. } => {
             gpt(*layers, *width, *inner, [("wte", *vocabulary), ("wpe", *context)])
         }
+        Model::Llama { .. } => llama(model),
         Model::Mlp { inputs, widths, outputs, .. } => dense(*inputs, widths, *outputs),
         Model::Cnn { channels, height, width, convolutions, widths, outputs, .. } => {
             let mut all = Vec::new();
@@ -57,6 +58,35 @@ fn dense(inputs: u64, widths: &[u64], outputs: u64) -> Vec<Parameter> {
     let behind = widths.iter().copied().chain([outputs]);
     let pairs = before.zip(behind).enumerate();
     pairs.flat_map(|(index, (from, to))| layer(&format!("layers.{index}"), &[to, from])).collect()
+}
+
+/// Those of transformers' `LlamaForCausalLM`, without an output layer of its own where it is tied to the embedding.
+fn llama(model: &Model) -> Vec<Parameter> {
+    let Model::Llama { layers, heads, key_value_heads, width, inner, vocabulary, tied, .. } = model else {
+        return Vec::new();
+    };
+    let (width, inner) = (*width, *inner);
+    let few = (width / heads).saturating_mul(*key_value_heads);
+    let one = |name: String, shape: &[u64]| Parameter { name: format!("{name}.weight"), shape: shape.to_vec() };
+    let embeddings = ["model.embed_tokens", "lm_head"].into_iter().take(if *tied { 1 } else { 2 });
+    let mut all: Vec<Parameter> = embeddings.map(|name| one(name.into(), &[*vocabulary, width])).collect();
+    all.push(one("model.norm".into(), &[width]));
+    for block in 0..*layers {
+        let name = |part: &str| format!("model.layers.{block}.{part}");
+        all.extend(["input_layernorm", "post_attention_layernorm"].map(|norm| one(name(norm), &[width])));
+        for (layer, out, of) in [
+            ("self_attn.q_proj", width, width),
+            ("self_attn.k_proj", few, width),
+            ("self_attn.v_proj", few, width),
+            ("self_attn.o_proj", width, width),
+            ("mlp.gate_proj", inner, width),
+            ("mlp.up_proj", inner, width),
+            ("mlp.down_proj", width, inner),
+        ] {
+            all.push(one(name(layer), &[out, of]));
+        }
+    }
+    all
 }
 
 /// Those of transformers' `GPT2LMHeadModel`, whose output layer is tied to the embedding.

@@ -14,9 +14,10 @@ use crate::field::{Field, Manifest, child};
 use crate::manifest::candidate::Candidate;
 
 /// What a family of models declares: its word, and the fields that depend on it, as they stand in a candidate.
-pub const FAMILIES: &[(&str, &str)] = &[(
-    "gpt",
-    r#"  "model": {
+pub const FAMILIES: &[(&str, &str)] = &[
+    (
+        "gpt",
+        r#"  "model": {
     "kind": "gpt", "layers": 2, "heads": 2, "width": 64, "inner": 256, "context": 32, "vocabulary": 256,
     "dropout": 0.1, "layer_norm_epsilon": 1e-05, "initializer_range": 0.02
   },
@@ -28,7 +29,24 @@ pub const FAMILIES: &[(&str, &str)] = &[(
   },
   "objective": {"kind": "next-token-cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0},
 "#,
-)];
+    ),
+    (
+        "llama",
+        r#"  "model": {
+    "kind": "llama", "layers": 2, "heads": 4, "key_value_heads": 2, "width": 64, "inner": 176, "context": 32,
+    "vocabulary": 256, "tied": false, "rotary_base": 10000.0, "dropout": 0.0, "rms_norm_epsilon": 1e-05,
+    "initializer_range": 0.02
+  },
+  "base": {"kind": "random"},
+  "tokenizer": {"kind": "bytes"},
+  "data": {
+    "dataset": "DATASET",
+    "split": "train", "order": "shuffled", "separator": null
+  },
+  "objective": {"kind": "next-token-cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0},
+"#,
+    ),
+];
 
 /// What each optimiser declares.
 pub const OPTIMIZERS: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 
 use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
-use xt_core::manifest::candidate::{Candidate, Clipping, Curve, Decay, Optimizer, Schedule};
+use xt_core::manifest::candidate::{Candidate, Clipping, Curve, Decay, Model, Optimizer, Schedule};
 
 use super::{dataset, number};
 
@@ -37,5 +37,24 @@ pub fn candidates(like: impl Fn(&str, Digest) -> Candidate) -> Vec<Candidate> {
         let clipping = Clipping::Value { maximum: number(0.4) };
         Candidate { optimizer, schedule, clipping, ..like(&format!("recipe-{n}"), dataset().id()) }
     });
-    named.collect()
+    named.chain([llama(like("llama", dataset().id()))]).collect()
+}
+
+/// The same for a llama.
+fn llama(like: Candidate) -> Candidate {
+    let model = Model::Llama {
+        layers: 2,
+        heads: 4,
+        key_value_heads: 2,
+        width: 24,
+        inner: 40,
+        context: 16,
+        vocabulary: 260,
+        tied: true,
+        rotary_base: number(500.0),
+        dropout: number(0.05),
+        rms_norm_epsilon: number(2e-6),
+        initializer_range: number(0.03),
+    };
+    Candidate { model, ..like }
 }
