@@ -350,7 +350,7 @@ fn plans_of_command(
         }
     }
     let mut digests = Digests::open(&common.store);
-    let program = program::find(command, &mut digests)?;
+    let program = program::find(command, intent.isolation.profile, &mut digests)?;
     let plan = |seed| {
         let dataset = dataset.cloned();
         xt_core::verb::command::compile(command.clone(), dataset, intent.clone(), seed, program.clone(), &sizes)

@@ -144,7 +144,7 @@ fn data_lies_under_the_names_of_the_dataset_and_nothing_else_of_the_host_is_ther
         read -r one < "$XT_DATA/a/one.txt" || true
         read -r two < "$XT_DATA/two.txt" || true
         echo "$one $two"
-        if [ -e /etc/passwd ] || [ -e /bin/true ] || [ -e /usr/lib ]; then exit 9; fi
+        if [ -e /etc/passwd ] || [ -e /bin/true ] || [ -e /usr/share ]; then exit 9; fi
         if (echo x > "$XT_DATA/two.txt") 2>/dev/null; then exit 8; fi
         echo out > out
     "#;

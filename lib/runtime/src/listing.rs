@@ -1,7 +1,6 @@
 //! The listing of a root: every folder, file and symbolic link in it, by path and content. Its digest stands for all of
 //! them.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ pub(crate) struct Listing {
     /// Their bytes.
     pub(crate) bytes: u64,
     /// Files that may be programs or libraries.
-    binaries: Vec<PathBuf>,
+    pub(crate) binaries: Vec<PathBuf>,
 }
 
 impl Listing {
@@ -83,15 +82,6 @@ impl Listing {
             }
         }
     }
-
-    /// Names of the libraries that the programs and libraries in it need. What cannot be read as such needs nothing.
-    pub(crate) fn needed(&self) -> BTreeSet<String> {
-        let needs = |path: &PathBuf| xt_sandbox::needs(path).unwrap_or_default().libraries;
-        let all: BTreeSet<String> = self.binaries.iter().flat_map(needs).collect();
-        let own: BTreeSet<String> =
-            self.binaries.iter().filter_map(|path| Some(path.file_name()?.to_str()?.into())).collect();
-        all.difference(&own).cloned().collect()
-    }
 }
 
 /// SHA-256 of the regular file at `path`.
@@ -146,6 +136,8 @@ fn wrong(path: &Path, why: &'static str) -> RuntimeError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn digest(root: &Path) -> Digest {

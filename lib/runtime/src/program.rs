@@ -6,58 +6,106 @@ use std::path::{Path, PathBuf};
 
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
-use xt_core::manifest::command::{Command, Pin, PinnedRoot, Program, Trainer};
+use xt_core::manifest::command::{Command, Pin, PinnedRoot, Program, Root, Trainer};
+use xt_core::manifest::intent::Profile;
 use xt_core::manifest::replay::PinDifference;
 use xt_core::manifest::run::Stack;
+use xt_core::verb::command::RESERVED;
 use xt_core::verb::compare;
+use xt_sandbox::Search;
 
 use crate::digests::Digests;
-use crate::error::RuntimeError;
+use crate::error::{RuntimeError, file};
 use crate::listing::{self, Listing};
 use crate::worker::{self, Worker};
+use crate::{loader, readable};
 
-/// The program that `command` declares, as it is on this host now. Everything that is wrong is reported at once.
-pub fn find(command: &Command, digests: &mut Digests) -> Result<Program, RuntimeError> {
+/// The program that `command` declares, as it is on this host now, for a run under `profile`. Everything that is wrong is
+/// reported at once.
+pub fn find(command: &Command, profile: Profile, digests: &mut Digests) -> Result<Program, RuntimeError> {
     let Trainer::Command { executable, roots, .. } = &command.trainer;
-    let mut faults = Faults::new();
-    let mut needed = BTreeSet::new();
-    let worker = noted("/trainer/executable", Worker::libraries_of(Path::new(executable)), &mut faults)?;
+    let (mut faults, program) = (Faults::new(), Path::new(executable));
+    let loaded = noted("/trainer/executable", libraries_of(program), &mut faults)?.unwrap_or_default();
     let mut found = Vec::new();
+    let mut search = noted("/trainer/executable", search(program, &loaded), &mut faults)?;
     for (index, root) in roots.iter().enumerate() {
         let at = format!("/trainer/roots/{index}/path");
+        let before = faults.0.len();
+        readable::root(&at, root, profile, &mut faults);
+        reserved(&at, Path::new(&root.path), &mut faults);
+        if faults.0.len() > before {
+            continue;
+        }
         let listing = Listing::of(Path::new(&root.path), digests);
         let Some(listing) = noted(&at, listing, &mut faults)? else { continue };
-        needed.extend(listing.needed());
+        if let Some(search) = &mut search {
+            listing.binaries.iter().for_each(|path| search.follow(path));
+        }
         let Listing { digest, files, bytes, .. } = listing;
         found.push(PinnedRoot { path: root.path.clone(), digest, execute: root.execute, files, bytes });
     }
-    let Some(mut libraries) = worker.filter(|_| faults.is_empty()) else { return Err(RuntimeError::Refused(faults)) };
-    libraries.extend(system_libraries(needed, &libraries)?);
+    let outside = search.map(|search| outside_roots(search, roots, &loaded, &mut faults)).unwrap_or_default();
+    let libraries: BTreeSet<PathBuf> = loaded.into_iter().chain(outside).collect();
+    readable::files(program, &libraries, profile, &mut faults);
+    if !faults.is_empty() {
+        return Err(RuntimeError::Refused(faults));
+    }
     let pin = |path: &Path, digests: &mut Digests| -> Result<Pin, RuntimeError> {
         let digest = listing::digest_of(path, digests)?;
         Ok(Pin { path: path.to_string_lossy().into_owned(), digest })
     };
-    let executable = pin(Path::new(executable), digests)?;
-    let libraries: BTreeSet<PathBuf> = libraries.into_iter().collect();
+    let executable = pin(program, digests)?;
     let libraries = libraries.iter().map(|path| pin(path, digests)).collect::<Result<Vec<_>, _>>()?;
     digests.keep();
     Ok(Program { executable, libraries, roots: found })
 }
 
-/// What the programs and libraries in the roots need of the system, and what that needs. A name that is nowhere is none
-/// of ours: a module that nobody loads may lack its library.
-fn system_libraries(needed: BTreeSet<String>, known: &[PathBuf]) -> Result<Vec<PathBuf>, RuntimeError> {
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut seen: BTreeSet<String> = known.iter().map(|path| name(path)).collect();
-    let (mut unread, mut found): (Vec<String>, _) = (needed.into_iter().collect(), Vec::new());
-    while let Some(wanted) = unread.pop() {
-        let path = if seen.insert(wanted.clone()) { xt_sandbox::system_library(&wanted) } else { None };
-        let Some(path) = path else { continue };
-        let needs = xt_sandbox::needs(&path).map_err(crate::error::file("read", &path))?;
-        unread.extend(needs.libraries);
-        found.push(path);
+/// The libraries that the loader of this host takes for a program. It starts from where the program really lies.
+fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, RuntimeError> {
+    let real = program.canonicalize().map_err(file("open", program))?;
+    let libraries = loader::libraries(&real, None)?;
+    let why = "has a name that is not UTF-8";
+    let odd = libraries.iter().find(|path| path.to_str().is_none());
+    odd.map_or(Ok(()), |path| Err(RuntimeError::Root { path: path.clone(), why }))?;
+    Ok(libraries)
+}
+
+fn search(program: &Path, loaded: &[PathBuf]) -> Result<Search, RuntimeError> {
+    let real = program.canonicalize().map_err(file("open", program))?;
+    Search::of(&real, loaded).map_err(file("read", program))
+}
+
+/// What the programs and libraries in the roots need and no root holds, and what only the loader's cache leads to. Under
+/// one name the cache can lead to one file.
+fn outside_roots(search: Search, roots: &[Root], loaded: &[PathBuf], faults: &mut Faults) -> Vec<PathBuf> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let folders: Vec<PathBuf> = roots.iter().map(|root| real(Path::new(&root.path))).collect();
+    let found = search.found();
+    for path in found.iter().filter(|(_, by_cache)| **by_cache).map(|(path, _)| path) {
+        let others = found.keys().chain(loaded);
+        let mut alike = others.filter(|other| other.file_name() == path.file_name() && real(other) != real(path));
+        if let Some(other) = alike.next() {
+            let message = format!(
+                "{} is found through the loader's cache, and {} by another way; custody offers one library of a name",
+                path.display(),
+                other.display()
+            );
+            faults.add("/trainer/roots", "command.library", message);
+        }
     }
-    Ok(found)
+    let enters =
+        |(path, by_cache): &(PathBuf, bool)| *by_cache || !folders.iter().any(|folder| real(path).starts_with(folder));
+    found.into_iter().filter(enters).map(|(path, _)| path).collect()
+}
+
+/// Links may lead where no declared path may.
+fn reserved(at: &str, path: &Path, faults: &mut Faults) {
+    let Ok(real) = path.canonicalize() else { return };
+    if let Some(place) = RESERVED.iter().find(|place| real.starts_with(place)) {
+        let message =
+            format!("{} leads to {}, in {place}, of which the sandbox makes its own", path.display(), real.display());
+        faults.add(at, "command.path", message);
+    }
 }
 
 /// What is wrong with the host's files is a fault of the candidate that names them.

@@ -9,6 +9,7 @@ use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 use xt_core::verb::compile;
 
+use crate::readable;
 use crate::secrets::Secrets;
 use xt_record::Attempt;
 
@@ -115,5 +116,11 @@ impl Request {
             faults.add("", "request.step", message);
         }
         faults.or(())
+    }
+
+    /// What of the program of a command the trainer's user could not read on this host now.
+    pub(crate) fn readable(&self) -> Result<(), Faults> {
+        let profile = self.plan.intent.isolation.profile;
+        self.plan.program.as_ref().map_or(Ok(()), |program| readable::program(program, profile).or(()))
     }
 }

@@ -72,6 +72,9 @@ impl Runtime {
     /// supervisor is running when this returns. A refused request stores nothing.
     pub fn submit_or_get(&self, request: &Request, worker: &Path) -> Result<Attempt, RuntimeError> {
         request.check().map_err(RuntimeError::Refused)?;
+        if !self.knows(request)? {
+            request.readable().map_err(RuntimeError::Refused)?;
+        }
         let store = Store::open_or_create(&self.store)?;
         let mut missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
         if let Some(start) = &request.from {
@@ -101,6 +104,14 @@ impl Runtime {
             self.start(&attempt.id, request, worker)?;
         }
         self.attempt(&attempt.id)
+    }
+
+    /// Whether something was asked for under the operation id of this request before.
+    fn knows(&self, request: &Request) -> Result<bool, RuntimeError> {
+        let Some(id) = request.operation.as_ref().filter(|_| self.store.join(xt_record::FILE_NAME).exists()) else {
+            return Ok(false);
+        };
+        Ok(self.place()?.record.attempt_of_operation(id)?.is_some())
     }
 
     /// Notes that plans were compiled for an experiment, which is created when new, as is the store.

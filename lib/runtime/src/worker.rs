@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::env::consts::{ARCH, OS};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use xt_core::digest::Digest;
 use xt_core::manifest::run::{Library, Stack};
 
 use crate::digests::Digests;
-use crate::elf;
 use crate::error::{RuntimeError, file};
+use crate::loader;
 use crate::pinned::{self, Pinned};
 
 /// The variable that names the worker.
@@ -50,7 +49,7 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
 impl Worker {
     /// The worker at `program` with its libraries, as its own loader finds them under `library_path`.
     pub fn inspect(program: &Path, library_path: Option<&str>) -> Result<Self, RuntimeError> {
-        let libraries = Self::libraries(program, library_path)?;
+        let libraries = loader::libraries(program, library_path)?;
         match strayed(program, &libraries)? {
             Some(path) => Err(RuntimeError::Worker {
                 path: program.into(),
@@ -61,32 +60,6 @@ impl Worker {
             }),
             None => Self::hashed(program, libraries),
         }
-    }
-
-    /// The libraries of the program at `program` and its loader, sorted by path; none for a static program.
-    pub(crate) fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, RuntimeError> {
-        Self::libraries(program, None)
-    }
-
-    fn libraries(program: &Path, library_path: Option<&str>) -> Result<Vec<PathBuf>, RuntimeError> {
-        let unusable = |why: String| RuntimeError::Worker { path: program.into(), why };
-        let Some(loader) = elf::loader(program).map_err(|error| unusable(error.to_string()))? else {
-            return Ok(Vec::new());
-        };
-        let mut command = Command::new(&loader);
-        command.arg("--list").arg(program).env_clear();
-        if let Some(path) = library_path {
-            command.env("LD_LIBRARY_PATH", path);
-        }
-        let output = command.output().map_err(file("run", &loader))?;
-        if !output.status.success() {
-            return Err(unusable(String::from_utf8_lossy(&output.stderr).trim().to_string()));
-        }
-        let mut libraries = listed(&String::from_utf8_lossy(&output.stdout)).map_err(unusable)?;
-        libraries.push(loader);
-        libraries.sort();
-        libraries.dedup();
-        Ok(libraries)
     }
 
     /// The worker at `program` with these libraries; what `digests` knows is not hashed again.
@@ -161,23 +134,6 @@ pub fn here(stack: &Stack) -> Stack {
     Stack { processor, processor_features, system: format!("{OS} {ARCH}"), ..stack.clone() }
 }
 
-/// The paths in what `ld.so --list` prints: `name => path (address)` or `path (address)`. The virtual library of the
-/// kernel has no path.
-fn listed(text: &str) -> Result<Vec<PathBuf>, String> {
-    let mut paths = Vec::new();
-    for line in text.lines().map(str::trim) {
-        let target = line.split_once(" => ").map_or(line, |(_, target)| target);
-        if target.starts_with("not found") {
-            return Err(format!("a library is missing: {line}"));
-        }
-        let path = target.rsplit_once(" (").map_or(target, |(path, _)| path);
-        if path.starts_with('/') {
-            paths.push(PathBuf::from(path));
-        }
-    }
-    Ok(paths)
-}
-
 /// Model and sorted features of the first processor.
 fn processor() -> (String, String) {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -198,14 +154,6 @@ pub(crate) fn digest_of(path: &Path) -> Result<Digest, RuntimeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_missing_library_is_named() {
-        let text = "\tlinux-vdso.so.1 (0x7ff)\n\tlibx.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n";
-        assert_eq!(listed(text), Err("a library is missing: libx.so.1 => not found".into()));
-        let text = "\tlinux-vdso.so.1 (0x7ff)\n\tlibc.so.6 => /a b/libc.so.6 (0x7f)\n\t/lib64/ld.so.2 (0x1)\n";
-        assert_eq!(listed(text), Ok(vec!["/a b/libc.so.6".into(), "/lib64/ld.so.2".into()]));
-    }
 
     #[test]
     fn the_libraries_of_a_real_program_are_found_and_hashed() {

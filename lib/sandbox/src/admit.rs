@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use xt_core::digest::{Digest, Hasher};
 
-use crate::elf;
+use crate::cache::CACHE;
 use crate::error::{SandboxError, errno};
 use crate::policy::{LIBRARIES, Policy};
+use crate::{brought, cache, elf};
 
 /// Where the system's loader looks when it has no cache (ld.so(8)), in the order of Debian's and then others'.
-const SYSTEM: [&str; 8] = [
+pub(crate) const SYSTEM: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
@@ -35,19 +36,33 @@ pub(crate) struct Admitted {
     pub(crate) at: PathBuf,
     /// Whether it may be executed: the program and the loader.
     pub(crate) runs: bool,
+    /// Paths that must lead to it inside as they do on the host; for a program brought as it is.
+    pub(crate) ways: Vec<PathBuf>,
+}
+
+impl Admitted {
+    /// A file that is only read.
+    pub(crate) fn at(source: PathBuf, path: &Path, at: PathBuf) -> Self {
+        Self { source, path: path.into(), at, runs: false, ways: Vec::new() }
+    }
 }
 
 /// Everything the program loads and everything listed, sorted by where the trainer sees it.
 pub(crate) fn admit(policy: &Policy) -> Result<Vec<Admitted>, SandboxError> {
+    if policy.own_root() && policy.brought.program_at.is_some() {
+        return brought::admit(policy);
+    }
     let mut admission = Admission { policy, places: BTreeMap::new(), seen: BTreeSet::new() };
     admission.places.insert(policy.program_inside(), (policy.program.clone(), true));
-    admission.admit_target();
     for library in &policy.libraries {
         admission.places.insert(inside(policy, library), (library.clone(), loads(library)));
     }
     admission.follow(&policy.program, true)?;
     // What is listed and not loaded by the program may be opened later, or never: its own needs are not fatal.
     policy.libraries.iter().try_for_each(|library| admission.follow(library, false))?;
+    if cache::needs_hosts(policy) {
+        admission.places.insert(CACHE.into(), (CACHE.into(), false));
+    }
     admission.sources()
 }
 
@@ -59,15 +74,6 @@ struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    /// A program in a root may be a symbolic link out of it, which needs its target.
-    fn admit_target(&mut self) {
-        let at = self.policy.program_inside();
-        let target = self.policy.program.canonicalize().ok().filter(|_| self.policy.root_of(&at).is_some());
-        if let Some(target) = target.filter(|target| *target != at) {
-            self.places.insert(target.clone(), (target, true));
-        }
-    }
-
     /// Admits what the file at `start` needs, and what that needs. A library that is nowhere is an error if it is
     /// `needed`.
     fn follow(&mut self, start: &Path, needed: bool) -> Result<(), SandboxError> {
@@ -105,13 +111,13 @@ impl Admission<'_> {
     fn sources(self) -> Result<Vec<Admitted>, SandboxError> {
         let one = |(at, (path, runs)): (&PathBuf, &(PathBuf, bool))| {
             let source = path.canonicalize().map_err(|error| unreadable(self.policy, "opening", path, &error))?;
-            Ok(Admitted { source, path: path.clone(), at: at.clone(), runs: *runs })
+            Ok(Admitted { runs: *runs, ..Admitted::at(source, path, at.clone()) })
         };
         self.places.iter().map(one).collect()
     }
 }
 
-fn unreadable(policy: &Policy, doing: &str, path: &Path, error: &std::io::Error) -> SandboxError {
+pub(crate) fn unreadable(policy: &Policy, doing: &str, path: &Path, error: &std::io::Error) -> SandboxError {
     let stage = format!("{doing} {}", path.display());
     SandboxError::NotStarted { program: policy.program.clone(), stage, errno: errno(error) }
 }
@@ -142,7 +148,7 @@ fn inside(policy: &Policy, library: &Path) -> PathBuf {
 }
 
 /// Whether a file is a loader, which the kernel executes.
-fn loads(path: &Path) -> bool {
+pub(crate) fn loads(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-linux"))
 }
 

@@ -4,11 +4,12 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::signal::SigSet;
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, stat, umask};
 use nix::unistd::{chdir, execve, getppid, pipe2, read, setsid, write};
 use xt_core::manifest::custody::Layer;
 use xt_core::manifest::intent::{Network, Profile};
@@ -41,7 +42,7 @@ pub(crate) struct Setup<'a> {
     /// User and group that start the run.
     pub(crate) starter: (u32, u32),
     /// Where the new root is mounted.
-    pub(crate) base: &'a std::path::Path,
+    pub(crate) base: &'a Path,
     /// What the probes reach for from inside.
     pub(crate) scene: &'a Scene,
     /// Write ends of standard output and standard error.
@@ -157,8 +158,17 @@ fn readable(admitted: &[Admitted]) -> Result<(), Failed> {
     for file in admitted {
         let opened = open(&file.at, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         opened.map_err(|errno| (format!("reading {}", file.at.display()), errno))?;
+        file.ways.iter().try_for_each(|path| leads_to(path, &file.at))?;
     }
     Ok(())
+}
+
+/// Makes sure that the loader, which comes by `path`, finds what lies at `at`.
+fn leads_to(path: &Path, at: &Path) -> Result<(), Failed> {
+    let failed = |errno| (format!("finding {} by {}", at.display(), path.display()), errno);
+    let [found, meant] = [stat(path).map_err(failed)?, stat(at).map_err(failed)?];
+    let same = (found.st_dev, found.st_ino) == (meant.st_dev, meant.st_ino);
+    if same { Ok(()) } else { Err(failed(Errno::ESTALE)) }
 }
 
 /// How a layer fared: its name, the stage that failed and the error number. Going on without one is the supervisor's

@@ -1,5 +1,5 @@
-//! The little of ELF that is needed to know what a program will load: its loader and the names of its libraries
-//! (System V ABI, chapters 4 and 5; only 64-bit little-endian files).
+//! The little of ELF that is needed to know what a program will load: its loader, the names of its libraries, and where
+//! it wants them looked for (System V ABI, chapters 4 and 5; only 64-bit little-endian files).
 
 use std::fs::File;
 use std::io;
@@ -12,16 +12,25 @@ const DYNAMIC: u32 = 2;
 const INTERPRETER: u32 = 3;
 const TAG_NEEDED: u64 = 1;
 const TAG_STRINGS: u64 = 5;
+const TAG_RPATH: u64 = 15;
+const TAG_RUNPATH: u64 = 29;
 /// More than any real file has; a bound for what a damaged one can make us read.
 const LONGEST: u64 = 1 << 20;
 
 /// What a file asks the loader for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The loader it names, if it is a dynamic program.
     pub loader: Option<String>,
     /// Names of the libraries it needs, in order.
     pub libraries: Vec<String>,
+    /// Folders for its libraries and for those of its libraries (`DT_RPATH`), as written, joined by colons.
+    pub rpath: Option<String>,
+    /// Folders for its own libraries (`DT_RUNPATH`), as written, joined by colons; where there are any, `rpath` does not
+    /// count.
+    pub runpath: Option<String>,
+    /// For which processor it is (`e_machine`); 0 for what is no such ELF file.
+    pub machine: u16,
 }
 
 struct Segment {
@@ -38,30 +47,42 @@ pub fn needs(path: &Path) -> io::Result<Needs> {
     if file.read_exact_at(&mut head, 0).is_err() || head[..6] != *b"\x7fELF\x02\x01" {
         return Ok(Needs::default());
     }
+    let machine = u16::from_le_bytes([head[18], head[19]]);
     let segments = segments(&file, &head)?;
     let find = |kind| segments.iter().find(move |segment| segment.kind == kind);
     let loader = match find(INTERPRETER) {
         Some(segment) => Some(text(&read(&file, segment.offset, segment.size)?, 0)),
         None => None,
     };
-    let Some(dynamic) = find(DYNAMIC) else { return Ok(Needs { loader, libraries: Vec::new() }) };
+    let bare = Needs { loader, machine, ..Needs::default() };
+    let Some(dynamic) = find(DYNAMIC) else { return Ok(bare) };
     let entries: Vec<(u64, u64)> = read(&file, dynamic.offset, dynamic.size)?
         .chunks_exact(16)
         .map(|entry| (number(entry, 0), number(entry, 8)))
         .take_while(|(tag, _)| *tag != 0)
         .collect();
     let strings = entries.iter().find(|(tag, _)| *tag == TAG_STRINGS).map_or(0, |(_, address)| *address);
-    let Some(start) = place(&segments, strings) else { return Ok(Needs { loader, libraries: Vec::new() }) };
-    let named = entries.iter().filter(|(tag, _)| *tag == TAG_NEEDED);
-    let libraries = named
-        .map(|(_, offset)| {
-            let mut name = vec![0; 256];
-            let count = file.read_at(&mut name, start.saturating_add(*offset))?;
-            name.truncate(count);
-            Ok(text(&name, 0))
-        })
-        .collect::<io::Result<Vec<String>>>()?;
-    Ok(Needs { loader, libraries })
+    let Some(start) = place(&segments, strings) else { return Ok(bare) };
+    let all = |wanted: u64| -> io::Result<Vec<String>> {
+        let named = entries.iter().filter(|(tag, _)| *tag == wanted);
+        named.map(|(_, offset)| string(&file, start.saturating_add(*offset))).collect()
+    };
+    let one = |wanted: u64| all(wanted).map(|found| found.into_iter().next());
+    Ok(Needs { libraries: all(TAG_NEEDED)?, rpath: one(TAG_RPATH)?, runpath: one(TAG_RUNPATH)?, ..bare })
+}
+
+/// The text at `offset`, which ends with a zero byte; no path is longer than what is read (`PATH_MAX`), and a list of
+/// paths may be.
+fn string(file: &File, offset: u64) -> io::Result<String> {
+    let mut bytes = vec![0; 4096];
+    loop {
+        let count = file.read_at(&mut bytes, offset)?;
+        if bytes[..count].contains(&0) || count < bytes.len() || count as u64 >= LONGEST {
+            bytes.truncate(count);
+            return Ok(text(&bytes, 0));
+        }
+        bytes.resize(bytes.len() * 2, 0);
+    }
 }
 
 fn segments(file: &File, head: &[u8; 64]) -> io::Result<Vec<Segment>> {
@@ -112,6 +133,7 @@ mod tests {
         let needs = needs(&std::env::current_exe().unwrap()).unwrap();
         assert!(needs.loader.as_deref().is_some_and(|loader| loader.contains("ld-linux")), "{needs:?}");
         assert!(needs.libraries.iter().any(|name| name == "libc.so.6"), "{needs:?}");
+        assert!(needs.machine != 0, "{needs:?}");
     }
 
     #[test]

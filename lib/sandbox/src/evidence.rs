@@ -10,9 +10,10 @@ use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::verb::custody::{self as promised, OWN_NETWORK, asked, controls, overall, residue as residue_of};
 
 use crate::admit::Admitted;
+use crate::cache::{self, CACHE};
 use crate::group::{Group, Refused};
 use crate::identity::Way;
-use crate::namespace::{Failed, code_attributes, folders, names};
+use crate::namespace::{Failed, ROOT, code_attributes, folders, names};
 use crate::outside::CONTROL;
 use crate::policy::{INPUTS, Policy};
 use crate::probe::{OK, TWINS, attempts_of};
@@ -128,12 +129,19 @@ pub(crate) fn mounts(policy: &Policy, admitted: &[Admitted], digests: &[Digest])
         flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
     };
     let mut mounts: Vec<Mount> = admitted.iter().zip(digests).map(file).collect();
-    mounts.extend(policy.brought.roots.iter().map(|root| Mount {
-        at: root.path.to_string_lossy().into_owned(),
-        digest: Some(root.digest),
-        flags: if policy.own_root() { names(code_attributes()) } else { Vec::new() },
-    }));
+    let code = || if policy.own_root() { names(code_attributes()) } else { Vec::new() };
+    for root in &policy.brought.roots {
+        // Where it really lies, too: the kernel knows files by that.
+        let real = root.path.canonicalize().ok().filter(|real| *real != root.path);
+        for path in real.iter().chain([&root.path]) {
+            let at = path.to_string_lossy().into_owned();
+            mounts.push(Mount { at, digest: Some(root.digest), flags: code() });
+        }
+    }
     if policy.own_root() {
+        let made = cache::of_policy(policy).map(|bytes| Digest::of(&bytes));
+        let flags = || names(ROOT);
+        mounts.extend(made.map(|digest| Mount { at: CACHE.into(), digest: Some(digest), flags: flags() }));
         mounts.extend(folders().into_iter().map(|(at, attributes)| Mount {
             at: at.into(),
             digest: (at == INPUTS).then(|| inputs(policy)).flatten(),

@@ -6,6 +6,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admit;
+mod brought;
+mod cache;
 mod canary;
 mod child;
 mod collect;
@@ -26,7 +28,9 @@ mod outside;
 mod parent;
 mod policy;
 mod probe;
+mod reader;
 mod rules;
+mod search;
 mod sys;
 mod wire;
 
@@ -40,4 +44,6 @@ pub use group::Counters;
 pub use mapped::Mapped;
 pub use parent::{Running, start, start_after};
 pub use policy::{Brought, INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy, Root};
+pub use reader::Reader;
+pub use search::Search;
 pub use sys::{inherited, stream_was_closed};

@@ -15,9 +15,11 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, pivot_root};
 
 use crate::admit::Admitted;
+use crate::brought::way;
+use crate::cache::CACHE;
 use crate::error::errno;
 use crate::policy::{INPUTS, LIBRARIES, OUTPUTS, Policy};
-use crate::{probe, sys};
+use crate::{cache, probe, sys};
 
 // Attributes of mount_setattr(2), from linux/mount.h.
 const READ_ONLY: u64 = 0x1;
@@ -28,6 +30,8 @@ const NO_LINKS: u64 = 0x20_0000;
 
 /// Attributes of the inputs and of every other thing that is only read as data.
 const DATA: u64 = READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXECUTION | NO_LINKS;
+/// Attributes of the root itself, and of what was made in it.
+pub(crate) const ROOT: u64 = READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXECUTION;
 /// Attributes of programs and libraries, which are mapped executable.
 const CODE: u64 = READ_ONLY | NO_SET_ID | NO_DEVICES;
 /// Attributes of device nodes: a write to `/dev/null` is no write to the file system.
@@ -81,7 +85,7 @@ pub(crate) fn names(bits: u64) -> Vec<String> {
 /// Every mount of the trainer but files: where, and with which attributes.
 pub(crate) fn folders() -> [(&'static str, u64); 5] {
     [
-        ("/", READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXECUTION),
+        ("/", ROOT),
         (INPUTS, DATA),
         (OUTPUTS, OUTPUT),
         ("/proc/pid", NO_SET_ID | NO_DEVICES | NO_EXECUTION),
@@ -110,12 +114,14 @@ impl Tree<'_> {
         }
         let without_proc = self.process_folder()?;
         self.bind(&self.policy.inputs, Path::new(INPUTS), true, DATA)?;
-        for root in &self.policy.brought.roots {
-            self.bind_root(&root.path)?;
+        let roots = self.bind_roots()?;
+        for file in self.admitted {
+            file.ways.iter().try_for_each(|path| self.lead_to(path, &roots).map(drop))?;
+            if !lies_in(&file.at, &roots) {
+                self.bind_file(&file.source, &file.at, CODE)?;
+            }
         }
-        for file in self.admitted.iter().filter(|file| self.policy.root_of(&file.at).is_none()) {
-            self.bind_file(&file.source, &file.at, CODE)?;
-        }
+        self.loaders_cache()?;
         for device in DEVICES {
             self.bind_file(Path::new(device), Path::new(device), DEVICE)?;
         }
@@ -137,15 +143,49 @@ impl Tree<'_> {
         self.bind(source, inside, false, attributes)
     }
 
-    /// A file or folder of the host at its own place.
-    fn bind_root(&self, path: &Path) -> Result<(), Failed> {
-        let failed = |error: &std::io::Error| (format!("opening {}", path.display()), errno(error));
-        let source = path.canonicalize().map_err(|error| failed(&error))?;
-        if !source.is_dir() {
-            return self.bind_file(&source, path, CODE);
+    /// Files and folders of the host at their own places, and the links that lead there.
+    fn bind_roots(&self) -> Result<Vec<PathBuf>, Failed> {
+        let mut bound: Vec<PathBuf> = Vec::new();
+        for root in &self.policy.brought.roots {
+            let real = self.lead_to(&root.path, &bound)?;
+            if real.is_dir() {
+                fs::create_dir_all(self.place(&real))
+                    .map_err(|error| (format!("making {}", real.display()), errno(&error)))?;
+                self.bind(&real, &real, true, CODE)?;
+            } else {
+                self.bind_file(&real, &real, CODE)?;
+            }
+            bound.push(real);
         }
-        fs::create_dir_all(self.place(path)).map_err(|error| failed(&error))?;
-        self.bind(&source, path, true, CODE)
+        Ok(bound)
+    }
+
+    /// Makes the links on the way to `path` again but for those in `roots`, and gives the end of the way.
+    fn lead_to(&self, path: &Path, roots: &[PathBuf]) -> Result<PathBuf, Failed> {
+        let (real, links) = way(path).map_err(|error| (format!("following {}", path.display()), errno(&error)))?;
+        for (at, target) in links.iter().filter(|(at, _)| !lies_in(at, roots)) {
+            let place = self.place(at);
+            let made = place.parent().map_or(Ok(()), fs::create_dir_all);
+            let made = made.and_then(|()| std::os::unix::fs::symlink(target, &place));
+            match made {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err((format!("making the link {}", at.display()), errno(&error)));
+                }
+                _ => {}
+            }
+        }
+        Ok(real)
+    }
+
+    /// What tells the loader of libraries outside its own folders, as the host's cache would.
+    fn loaders_cache(&self) -> Result<(), Failed> {
+        let Some(bytes) = cache::of_policy(self.policy) else { return Ok(()) };
+        let place = self.place(Path::new(CACHE));
+        if place.exists() {
+            return Ok(());
+        }
+        let made = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&place, bytes));
+        made.map_err(|error| (format!("making {CACHE}"), errno(&error)))
     }
 
     fn bind(&self, source: &Path, inside: &Path, recursive: bool, attributes: u64) -> Result<(), Failed> {
@@ -192,7 +232,7 @@ impl Tree<'_> {
         chdir(self.base).map_err(at("entering the root"))?;
         pivot_root(".", ".").map_err(at("changing the root"))?;
         chdir("/").map_err(at("entering the root"))?;
-        attribute(Path::new("/"), false, READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXECUTION)
+        attribute(Path::new("/"), false, ROOT)
     }
 }
 
@@ -200,6 +240,10 @@ impl Tree<'_> {
 /// Whoever was forked meanwhile must not have gone up from `/`.
 pub(crate) fn leave_the_host() -> Result<(), Failed> {
     umount2("/..", MntFlags::MNT_DETACH).map_err(at("leaving the host's root"))
+}
+
+fn lies_in(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root))
 }
 
 fn attribute(place: &Path, recursive: bool, attributes: u64) -> Result<(), Failed> {

@@ -12,6 +12,7 @@ use xt_core::manifest::custody::Custody;
 use xt_core::manifest::intent::Profile;
 
 use crate::admit::{Admitted, admit, check, digests};
+use crate::brought;
 use crate::canary::Canary;
 use crate::child::Setup;
 use crate::collect::Outputs;
@@ -60,6 +61,11 @@ pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result
     // With this the controls were not even reached: it is no finding about the host.
     if let Some((stage, errno)) = standing.evidence.failed.take() {
         return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
+    }
+    if let Some(errno) = standing.evidence.without_proc.filter(|_| brought::needs_origin(&policy)) {
+        let stage = "the loader looks for libraries from where the program lies ($ORIGIN), which it learns from /proc, and \
+                     the host grants no fresh /proc";
+        return Err(SandboxError::NotStarted { program: policy.program, stage: stage.into(), errno });
     }
     let mut custody = judge(&policy, &standing.evidence);
     let missing = crate::evidence::missing(&custody);

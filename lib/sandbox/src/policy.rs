@@ -59,7 +59,8 @@ pub struct Policy {
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
     /// Where the program appears in the full profile; `/xt/bin/` and its file name when absent. Programs that look for
-    /// their files beside themselves must keep their place.
+    /// their files beside themselves must keep their place, and so do their libraries: all of them lie where they lie on
+    /// the host, behind the same symbolic links, and nothing is looked for that is not listed.
     pub program_at: Option<PathBuf>,
     /// Files and folders that it reads or runs, each at its own place.
     pub roots: Vec<Root>,
@@ -124,11 +125,6 @@ impl Policy {
             None if self.own_root() => Path::new(PROGRAMS).join(self.program.file_name().unwrap_or_default()),
             _ => self.program.clone(),
         }
-    }
-
-    /// The root that holds the place `at`, if there is one.
-    pub(crate) fn root_of(&self, at: &Path) -> Option<&Root> {
-        self.brought.roots.iter().find(|root| at.starts_with(&root.path))
     }
 
     /// The input folder as the trainer sees it.

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use xt_core::manifest::intent::Network;
 
 use crate::admit::Admitted;
+use crate::cache::{self, CACHE};
 use crate::namespace::{DEVICES, Failed, at};
 use crate::policy::{Policy, Root};
 use crate::sys;
@@ -98,6 +99,9 @@ fn grants(policy: &Policy, admitted: &[Admitted], proc: bool) -> Vec<(PathBuf, G
     grants.push((policy.outputs_inside().into(), Grant::WriteTree));
     grants.push((DEVICES[0].into(), Grant::Sink));
     grants.push((DEVICES[1].into(), Grant::ReadFile));
+    if policy.own_root() && cache::of_policy(policy).is_some() {
+        grants.push((CACHE.into(), Grant::ReadFile));
+    }
     if Path::new("/proc/cpuinfo").exists() {
         grants.push(("/proc/cpuinfo".into(), Grant::ReadFile));
     }

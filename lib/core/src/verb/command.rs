@@ -24,7 +24,7 @@ pub const PLACES: [&str; 7] =
 /// Variables that numeric libraries read their number of threads from.
 const THREADS: [&str; 3] = ["MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
 /// Folders of which the sandbox makes its own.
-const RESERVED: [&str; 4] = ["/dev", "/proc", "/sys", "/xt"];
+pub const RESERVED: [&str; 4] = ["/dev", "/proc", "/sys", "/xt"];
 /// The plan among the inputs of a command.
 pub const PLAN: &str = "plan.json";
 /// The parameters among the inputs of a command.
