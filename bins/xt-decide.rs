@@ -351,6 +351,8 @@ fn promote(given: &Promote, common: &Common) -> Result<Exit, Error> {
     let ledger = if given.record { Ledger::open(common)? } else { Ledger::open_read_only(common)? };
     let (promotion, comparison) = ledger.promotion(&experiment, &policy)?;
     if let (Some(chosen), true) = (&promotion.chosen, given.record) {
+        // No collection takes what is stored here before it has its name.
+        let _hold = ledger.store.hold()?;
         for (kind, id) in [
             ("comparisons", comparison.as_ref().map(|found| ledger.store.put_manifest(found)).transpose()?),
             ("promotions", Some(ledger.store.put_manifest(&promotion)?)),
@@ -493,6 +495,8 @@ impl Ledger {
             decision_context::of_every_seed(&about, &objective, &measured),
         ];
         decision_context::check(decision, &contexts)?;
+        // No collection takes what is stored here before it has its name.
+        let _hold = self.store.hold()?;
         let id = self.store.put_manifest(decision)?;
         let reason = format!("decision on cycle {cycle} of {node}");
         self.store.set_reference(&format!("decisions/{}", id.hex()), id, &reason)?;

@@ -365,6 +365,7 @@ fn statements(bundle: &Bundle, run: &Run, custody: Option<&Custody>) -> Vec<Valu
 /// Keeps signatures in the store, under the bundle and the key.
 fn keep(store: &Store, bundle: &Bundle, key: &PrivateKey, lines: &str) -> Result<(), Error> {
     let (bundle, key) = (bundle.id(), key.public().id());
+    let _hold = store.hold()?;
     let digest = store.put(lines.as_bytes())?;
     Ok(store.set_reference(
         &format!("signatures/{}/{key}", bundle.hex()),

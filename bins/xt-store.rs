@@ -1,19 +1,24 @@
 //! `xt-store`: objects by digest, in and out, and whether they are still what they were.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Tool, read_documents};
+use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Tool, note, read_documents};
 use xt_core::canonical::Value;
 use xt_core::digest::{Digest, Hasher};
 use xt_core::fault::Exit;
-use xt_core::field::{Manifest as _, object};
+use xt_core::field::{Field, Manifest as _, object};
 use xt_core::relpath::RelativePath;
+use xt_core::verb::settle::Machine as _;
+use xt_record::Record;
 use xt_store::tree::{self, Tree};
-use xt_store::{Reference, Source, Store, Writer};
+use xt_store::{Collection, Reference, Report, Source, Store, Writer};
 
 /// Keep files by the SHA-256 of their bytes, and get them back verified
 ///
@@ -38,12 +43,26 @@ enum Command {
     Ls,
     /// Print the digests of a folder without storing it
     Tree(TreeArguments),
-    /// Read everything and report what is damaged
-    Verify,
+    /// Read everything and report what is damaged, and which names that breaks
+    Verify(VerifyArguments),
     /// Write JSON documents in their canonical form
     Canon(CanonArguments),
     /// List, set or remove names of objects
     Refs(RefsArguments),
+    /// Keep an object although no name leads to it; without a digest, list what is kept
+    Pin(PinArguments),
+    /// Give up a pin; the object stays until it is collected
+    Unpin(UnpinArguments),
+    /// Say what a collection would remove, and with --apply remove it
+    Gc(GcArguments),
+    /// Say how much space each run and each other name takes
+    Du,
+    /// List what is in quarantine, or remove something from it
+    Quarantine(QuarantineArguments),
+    /// Copy names and all that they lead to into another store
+    Push(TransferArguments),
+    /// Copy names and all that they lead to from another store
+    Pull(TransferArguments),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -70,6 +89,71 @@ struct GetArguments {
     /// Write to FILE, which appears when all of it is verified
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct VerifyArguments {
+    /// Bring damaged and missing objects back from another store (a folder) or from a bundle (an archive)
+    #[arg(long, value_name = "STORE|BUNDLE")]
+    repair_from: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct PinArguments {
+    /// The object
+    #[arg(value_name = "DIGEST")]
+    digest: Option<Digest>,
+    /// Why it is kept, in words
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "digest")]
+    reason: String,
+}
+
+#[derive(Args, Clone, Debug)]
+struct UnpinArguments {
+    /// The object
+    #[arg(value_name = "DIGEST")]
+    digest: Digest,
+}
+
+#[derive(Args, Clone, Debug)]
+struct GcArguments {
+    /// Remove it; without this nothing is changed
+    #[arg(long)]
+    apply: bool,
+    /// Leave alone what was stored more recently: a number and s, m, h or d
+    #[arg(long, value_name = "AGE", default_value = "1d", value_parser = age)]
+    older_than: Duration,
+    /// Also print a line for each object that goes, before the report
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct QuarantineArguments {
+    #[command(subcommand)]
+    command: QuarantineCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum QuarantineCommand {
+    /// Print one line for each damaged pack, and for each run that left something behind
+    Ls,
+    /// Remove things for good
+    Rm {
+        /// As `ls` prints them
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct TransferArguments {
+    /// Folder of the other store; push makes it when it is not there
+    #[arg(value_name = "OTHER")]
+    other: PathBuf,
+    /// Names, or folders of names such as `bundles` [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -110,7 +194,11 @@ impl Tool for Arguments {
         output: "One JSON object a line. put: path, digest and bytes of each file. put -r and tree: the same for each \
                  file, in the order of the bytes of the whole path, then tree, digest, files and bytes of the folder; \
                  that digest is the SHA-256 of what sha256sum prints for the files in this order. ls: digest and bytes. \
-                 verify: one xt.store-report/1. refs: name, digest and reason. A path that is not UTF-8 is written \
+                 \
+                 verify: one xt.store-report/1. refs and pin: name, digest and reason. gc: one xt.gc-report/1. du: name, \
+                 objects, bytes, stored (bytes in packs) and alone (bytes that nothing else leads to) of each run, \
+                 snapshots included, and of each other name; then one object for the whole store. push and pull: one \
+                 xt.transfer/1. A path that is not UTF-8 is written \
                  with \\xNN for its odd bytes.",
         files: &[(".xt", "the store; --store or XT_STORE names another; xt-store(5) describes it")],
         examples: &[
@@ -119,9 +207,13 @@ impl Tool for Arguments {
             ("xt-store get sha256:9f86… -o model.safetensors", "Get it back."),
             ("xt-store tree data/", "Say what a folder holds, in one digest."),
             ("xt-store verify", "Hash everything again."),
+            ("xt-store verify --repair-from model.tar.zst", "Mend what is damaged from a bundle that holds it."),
+            ("xt-store gc", "Say what no name leads to."),
+            ("xt-store gc --apply --older-than 0s", "Remove all of it now."),
+            ("xt-store push /mnt/backup bundles runs", "Copy bundles and runs with all that they lead to."),
             ("xt-store canon --id plan.json", "Print the id of a document."),
         ],
-        exits: &[Exit::Yes, Exit::No, Exit::Usage, Exit::Refused, Exit::Store, Exit::System, Exit::Bug],
+        exits: &[Exit::Yes, Exit::No, Exit::Usage, Exit::Refused, Exit::Store, Exit::Conflict, Exit::System, Exit::Bug],
         see_also: &["xt-compile(1)", "xt-freeze(1)", "xt-store(5)", "xt(7)", "sha256sum(1)"],
     };
 
@@ -142,10 +234,25 @@ fn run(arguments: Arguments) -> Result<Exit, Error> {
         Some(Command::Get(get)) => get_object(common, &get),
         Some(Command::Ls) => list(common),
         Some(Command::Tree(tree)) => print_tree(common, &tree.path),
-        Some(Command::Verify) => verify(common),
+        Some(Command::Verify(verify_arguments)) => verify(common, &verify_arguments),
         Some(Command::Canon(canon)) => canonical(common, &canon),
         Some(Command::Refs(refs)) => references(common, &refs),
-        None => Err(CliError::Usage("say what to do: put, get, ls, tree, verify, canon or refs".into()).into()),
+        Some(Command::Pin(pin)) => pins(common, &pin),
+        Some(Command::Unpin(unpin)) => give_up(common, unpin.digest),
+        Some(Command::Gc(gc)) => collect(common, &gc),
+        Some(Command::Du) => usage(common),
+        Some(Command::Quarantine(quarantine)) => quarantined(common, &quarantine.command),
+        Some(Command::Push(push)) => {
+            let (here, other) = (Store::open(&common.store)?, Store::open_or_create(&push.other)?);
+            transfer(common, "push", (&here, &other), &push.names)
+        }
+        Some(Command::Pull(pull)) => {
+            let (other, here) = (Store::open(&pull.other)?, Store::open_or_create(&common.store)?);
+            transfer(common, "pull", (&other, &here), &pull.names)
+        }
+        None => {
+            Err(CliError::Usage("say what to do, such as put, get, ls, verify or gc; --help lists all".into()).into())
+        }
     }
 }
 
@@ -166,6 +273,7 @@ fn put_files(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
         total += Source::open(Path::new(path))?.size();
     }
     let store = Store::open_or_create(&common.store)?;
+    let _hold = store.hold()?;
     let mut writer = store.writer()?;
     let mut progress = Progress::new(common, "put", total >> 20, "MiB");
     let (mut done, mut lines, mut last) = (0, Vec::new(), None);
@@ -238,6 +346,7 @@ fn put_trees(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
         trees.push((path, Tree::open(Path::new(path))?));
     }
     let store = Store::open_or_create(&common.store)?;
+    let _hold = store.hold()?;
     let mut writer = store.writer()?;
     let (mut lines, mut last) = (Vec::new(), None);
     for (path, tree) in &trees {
@@ -374,16 +483,38 @@ fn list(common: &Common) -> Result<Exit, Error> {
     print(&objects.iter().map(line).collect::<Vec<_>>())
 }
 
-fn verify(common: &Common) -> Result<Exit, Error> {
+fn verify(common: &Common, arguments: &VerifyArguments) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let mut report = verified(common, &store)?;
+    if let Some(other) = arguments.repair_from.as_deref() {
+        let wanted = report.wanted();
+        let repaired = if wanted.is_empty() { Vec::new() } else { repair(&store, other, &wanted)? };
+        if !repaired.is_empty() {
+            report = verified(common, &store)?;
+        }
+        report.repaired = repaired;
+    }
+    print(&[report.encode()])?;
+    Ok(if report.damaged.is_empty() { Exit::Yes } else { Exit::No })
+}
+
+fn verified(common: &Common, store: &Store) -> Result<Report, Error> {
     let mut progress = None;
-    let report = Store::open(&common.store)?.verify_watched(|done, total| {
+    let report = store.verify_watched(|done, total| {
         progress.get_or_insert_with(|| Progress::new(common, "verify", total >> 20, "MiB")).update(done >> 20, "");
     })?;
     if let Some(progress) = progress {
         progress.finish();
     }
-    print(&[report.encode()])?;
-    Ok(if report.damaged.is_empty() { Exit::Yes } else { Exit::No })
+    Ok(report)
+}
+
+/// Brings back objects from a store or an archive; gives those that it had.
+fn repair(store: &Store, other: &Path, wanted: &[Digest]) -> Result<Vec<Digest>, Error> {
+    if other.is_dir() {
+        return Ok(store.repair_from(&Store::open(other)?, wanted)?);
+    }
+    Ok(xt_bundle::repair_from(store, || File::open(other), &other.display().to_string(), wanted)?)
 }
 
 fn canonical(common: &Common, arguments: &CanonArguments) -> Result<Exit, Error> {
@@ -412,6 +543,134 @@ fn references(common: &Common, arguments: &RefsArguments) -> Result<Exit, Error>
         return Err(CliError::Usage(format!("there is no reference {name:?}")).into());
     }
     print(&store.references()?.iter().map(reference_line).collect::<Vec<_>>())
+}
+
+fn pins(common: &Common, arguments: &PinArguments) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    if let Some(digest) = arguments.digest {
+        store.pin(digest, &arguments.reason)?;
+        return Ok(Exit::Yes);
+    }
+    print(&store.pins()?.iter().map(reference_line).collect::<Vec<_>>())
+}
+
+fn give_up(common: &Common, digest: Digest) -> Result<Exit, Error> {
+    if Store::open(&common.store)?.unpin(digest)? {
+        return Ok(Exit::Yes);
+    }
+    Err(CliError::Usage(format!("{digest} is not pinned")).into())
+}
+
+/// A number and a unit.
+fn age(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86400)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*seconds)
+    });
+    parsed.map(Duration::from_secs).ok_or_else(|| format!("{text:?} is not a number and s, m, h or d, such as 12h"))
+}
+
+fn collect(common: &Common, arguments: &GcArguments) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let collection = Collection { apply: arguments.apply, older_than: arguments.older_than };
+    let mut gone = Vec::new();
+    let mut each = |digest, bytes: u64| {
+        if arguments.list {
+            gone.push(object([("digest", text(digest)), ("bytes", bytes.into())]));
+        }
+    };
+    let report = store.collect(&collection, &mut || unfinished(&store), &mut each)?;
+    gone.push(report.encode());
+    print(&gone)?;
+    if !arguments.apply {
+        note(common, "xt-store: nothing was changed; --apply removes what the report calls unnamed");
+    }
+    if report.waiting > 0 {
+        note(common, "xt-store: writers are at work that began before; the next gc removes what waits for them");
+    }
+    Ok(Exit::Yes)
+}
+
+/// What the record knows of and no reference leads to: the plans of attempts that have not ended with a run record, and
+/// what was ordered for them.
+fn unfinished(store: &Store) -> Result<Vec<Digest>, Error> {
+    if !store.record_path().exists() {
+        return Ok(Vec::new());
+    }
+    let mut roots = Vec::new();
+    for attempt in Record::open_read_only(&store.record_path())?.attempts()? {
+        if attempt.state.is_terminal() && attempt.run_record.is_some() {
+            continue;
+        }
+        roots.push(attempt.plan);
+        let order = store.runs().join(attempt.id.as_str()).join("order.json");
+        match std::fs::read(&order) {
+            Ok(bytes) => roots.extend(xt_store::digests_in(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(CliError::Read { name: order.display().to_string(), source }.into()),
+        }
+    }
+    Ok(roots)
+}
+
+fn usage(common: &Common) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let mut groups: BTreeMap<String, Vec<Digest>> = BTreeMap::new();
+    for reference in store.references()? {
+        // The states of a run are part of it.
+        let parts: Vec<&str> = reference.name.as_str().splitn(3, '/').collect();
+        let group = match parts[..] {
+            ["snapshots", attempt, _] => format!("runs/{attempt}"),
+            _ => reference.name.to_string(),
+        };
+        groups.entry(group).or_default().push(reference.digest);
+    }
+    for pin in store.pins()? {
+        groups.entry(format!("pins/{}", pin.name)).or_default().push(pin.digest);
+    }
+    let (found, total) = store.usage(&groups)?;
+    print(&found.iter().map(Field::write).chain([total.write()]).collect::<Vec<_>>())
+}
+
+fn quarantined(common: &Common, command: &QuarantineCommand) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let QuarantineCommand::Rm { names } = command else {
+        return print(&store.quarantined()?.iter().map(Field::write).collect::<Vec<_>>());
+    };
+    let there: Vec<String> = store.quarantined()?.into_iter().map(|found| found.name).collect();
+    if let Some(wrong) = names.iter().find(|name| !there.contains(name)) {
+        return Err(CliError::Usage(format!("there is no {wrong:?} in quarantine; nothing was removed")).into());
+    }
+    for name in names {
+        store.remove_quarantined(name)?;
+    }
+    Ok(Exit::Yes)
+}
+
+fn transfer(common: &Common, label: &str, stores: (&Store, &Store), wanted: &[String]) -> Result<Exit, Error> {
+    let all = stores.0.references()?;
+    let chosen = |reference: &Reference| {
+        let name = reference.name.as_str();
+        let within =
+            |folder: &str| name.strip_prefix(folder.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'));
+        wanted.is_empty() || wanted.iter().any(|wanted| name == wanted || within(wanted))
+    };
+    if let Some(wrong) = wanted.iter().find(|wanted| {
+        let folder = format!("{}/", wanted.trim_end_matches('/'));
+        !all.iter().any(|found| found.name.as_str() == **wanted || found.name.as_str().starts_with(&folder))
+    }) {
+        return Err(CliError::Usage(format!("there is no reference {wrong:?}")).into());
+    }
+    let names: Vec<Reference> = all.into_iter().filter(chosen).collect();
+    let mut progress = None;
+    let moved = stores.0.copy_to(stores.1, &names, &mut |done, total| {
+        progress.get_or_insert_with(|| Progress::new(common, label, total >> 20, "MiB")).update(done >> 20, "");
+    })?;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    print(&[moved.encode()])
 }
 
 fn reference_line(reference: &Reference) -> Value {

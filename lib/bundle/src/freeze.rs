@@ -130,6 +130,8 @@ pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64
         }
     };
     let Papers { plan, trace, .. } = papers;
+    // What is stored here has no name before the last line.
+    let _hold = store.hold()?;
     let mut writer = store.writer()?;
     writer.put_manifest(&plan.candidate)?;
     if let Some(dataset) = &plan.dataset {

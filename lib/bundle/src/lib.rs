@@ -32,5 +32,5 @@ pub use error::BundleError;
 pub use export::{Exported, Part, export};
 pub use freeze::{Papers, freeze, metrics, papers};
 pub use given::Given;
-pub use import::import;
+pub use import::{import, repair_from};
 pub use verify::{Verdict, verify_stored};

@@ -131,6 +131,8 @@ impl Place {
     /// Closes `attempt`, which ran `plan`, and gives its run record.
     pub(crate) fn conclude(&self, attempt: &Attempt, plan: &Plan, findings: Findings) -> Result<Run, RuntimeError> {
         let folder = Folder::of(self.store.path(), &attempt.id);
+        // What is stored here has no name before the run is closed.
+        let _hold = self.store.hold()?;
         let mut writer = self.store.writer()?;
         let logs = Logs {
             stdout: log(&mut writer, &folder.stdout(), findings.dropped.stdout)?,

@@ -76,11 +76,14 @@ impl Runtime {
             request.readable().map_err(RuntimeError::Refused)?;
         }
         let store = Store::open_or_create(&self.store)?;
+        // No collection takes what is there from here until the record names the plan, which leads to all of it.
+        let hold = store.hold()?;
         let mut missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
         if let Some(start) = &request.from {
             let before = Before::read(&store, &request.plan, request.plan.id(), start)?;
             missing.extend(before.inputs().iter().map(|input| input.digest));
         }
+        hold.keep(&missing)?;
         let missing: Vec<_> = missing.into_iter().filter(|digest| !store.contains(*digest).unwrap_or(false)).collect();
         if !missing.is_empty() {
             return Err(RuntimeError::MissingInputs(missing));

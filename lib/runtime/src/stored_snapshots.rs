@@ -58,6 +58,8 @@ impl StoredSnapshots<'_> {
         if !faults.is_empty() {
             return Ok(Err(faults.to_string()));
         }
+        // What is stored here has no name before the last step.
+        let _hold = self.store.hold()?;
         let mut writer = self.store.writer()?;
         for name in names {
             writer.put_file(&into.join(name))?;

@@ -62,6 +62,20 @@ pub fn create_file(directory: &Dir, name: &str) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens the file `name`, and makes it when it is not there.
+pub fn open_or_create_file(directory: &Dir, name: &str) -> io::Result<File> {
+    loop {
+        match open_regular(directory, Path::new(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match create_file(directory, name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+}
+
 /// Opens the regular file `name` for reading. A link, FIFO, socket, device or directory is an error of kind
 /// `InvalidInput` that names what it is; nothing blocks, and devices are not opened.
 pub fn open_regular(directory: &Dir, name: &Path) -> io::Result<File> {

@@ -78,6 +78,20 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Named objects that cannot be read, so that it is not known what they lead to. Nothing was removed.
+    #[error("{digest}{} cannot be read, so it is not known what else is needed; nothing was removed", others_text(*.others))]
+    Unreadable {
+        /// One of them.
+        digest: Digest,
+        /// How many more there are.
+        others: u64,
+    },
+    /// Names that stand for other objects in the other store.
+    #[error("{} there: {names}", if names.contains(", ") { "these names stand for other objects" } else { "this name stands for another object" })]
+    Taken {
+        /// The names, separated by commas.
+        names: String,
+    },
     /// The object exists, but it is not the document asked for.
     #[error("object {digest} is not the document that was expected: {faults}")]
     Document {
@@ -86,6 +100,10 @@ pub enum StoreError {
         /// Everything that is wrong with it.
         faults: Faults,
     },
+}
+
+fn others_text(others: u64) -> String {
+    if others == 0 { String::new() } else { format!(" (and {others} more)") }
 }
 
 impl StoreError {
@@ -99,9 +117,12 @@ impl StoreError {
 impl Failure for StoreError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Absent { .. } | Self::Missing { .. } | Self::Damaged { .. } | Self::ReferenceDamaged { .. } => {
-                Exit::Store
-            }
+            Self::Absent { .. }
+            | Self::Missing { .. }
+            | Self::Damaged { .. }
+            | Self::Unreadable { .. }
+            | Self::ReferenceDamaged { .. } => Exit::Store,
+            Self::Taken { .. } => Exit::Conflict,
             Self::Format { .. }
             | Self::Foreign { .. }
             | Self::Input(_)
@@ -119,6 +140,8 @@ impl Failure for StoreError {
             Self::Missing { .. } => "store.missing",
             Self::Damaged { .. } => "store.damaged",
             Self::System { .. } => "store.system",
+            Self::Unreadable { .. } => "store.unreadable",
+            Self::Taken { .. } => "reference.taken",
             Self::Input(_) => "input.refused",
             Self::ReferenceName { .. } => "reference.name",
             Self::ReferenceDamaged { .. } => "reference.damaged",
@@ -136,6 +159,10 @@ impl Failure for StoreError {
                 "--store or XT_STORE names another store; `xt-compile dataset` admits data, also that of a thin bundle"
             }
             Self::Damaged { .. } => "put the same bytes again to heal it; `xt-store verify` lists all damage",
+            Self::Unreadable { .. } => {
+                "`xt-store verify` says what names it; mend it with --repair-from, or remove its names, and try again"
+            }
+            Self::Taken { .. } => "nothing was named; remove those names there first, or copy under other names",
             Self::System { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "nothing of this write is visible; free some space and try again"
             }

@@ -2,16 +2,19 @@
 //!
 //! No time stamps and no process numbers are compared: a lease that can be locked belongs to nobody.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cap_std::fs::Dir;
+use xt_core::digest::Digest;
 
+use crate::condemned;
 use crate::disk;
 use crate::error::StoreError;
 use crate::layout::{LEASES, Layout, TMP};
@@ -23,12 +26,14 @@ pub struct Lease {
     leases: Dir,
     tmp: Dir,
     directory: Dir,
+    condemned: BTreeSet<Digest>,
     /// Holds the lock for as long as it is open.
     _file: File,
 }
 
 impl Lease {
-    /// Becomes a writer, and sweeps what dead writers left.
+    /// Becomes a writer, and sweeps what dead writers left. The file says up to which generation of condemned packs the
+    /// writer knows; before that is written, others must take it to know of none.
     pub fn take(layout: &Layout) -> Result<Self, StoreError> {
         let (leases, tmp) = (layout.folder(LEASES)?, layout.folder(TMP)?);
         let failed = |error| StoreError::system("take a lease in", &layout.path.join(LEASES))(error);
@@ -41,13 +46,20 @@ impl Lease {
         let made = sweep(&leases, &tmp)
             .and_then(|()| disk::make_directory(&tmp, &name))
             .and_then(|_| disk::open_directory(&tmp, Path::new(&name)));
+        let made = made.map_err(StoreError::system("make a directory in", &layout.path.join(TMP)));
+        let made = made.and_then(|directory| {
+            let generations = condemned::generations(layout)?;
+            let last = generations.last().map_or(0, |generation| generation.number);
+            (&file).write_all(format!("{last}\n").as_bytes()).map_err(failed)?;
+            Ok((directory, generations.into_iter().flat_map(|generation| generation.packs).collect()))
+        });
         match made {
-            Ok(directory) => Ok(Self { name, leases, tmp, directory, _file: file }),
+            Ok((directory, condemned)) => Ok(Self { name, leases, tmp, directory, condemned, _file: file }),
             Err(error) => {
                 // The next writer would sweep both, but there may be none.
                 drop(disk::remove(&tmp, OsStr::new(&name)));
                 drop(disk::remove(&leases, OsStr::new(&name)));
-                Err(StoreError::system("make a directory in", &layout.path.join(TMP))(error))
+                Err(error)
             }
         }
     }
@@ -55,6 +67,11 @@ impl Lease {
     /// The writer's own directory.
     pub const fn directory(&self) -> &Dir {
         &self.directory
+    }
+
+    /// The packs that were condemned when the lease was taken; some may be gone.
+    pub const fn condemned(&self) -> &BTreeSet<Digest> {
+        &self.condemned
     }
 }
 
@@ -64,6 +81,30 @@ impl Drop for Lease {
         drop(disk::remove(&self.tmp, OsStr::new(&self.name)));
         drop(disk::remove(&self.leases, OsStr::new(&self.name)));
     }
+}
+
+/// Whether somebody holds a lease who may not know of generation `number`.
+pub fn elders(layout: &Layout, number: u64) -> Result<bool, StoreError> {
+    let leases = layout.folder(LEASES)?;
+    let failed = |error| StoreError::system("look at the leases in", &layout.path.join(LEASES))(error);
+    for name in disk::names(&leases).map_err(failed)? {
+        let mut file = match disk::open_regular(&leases, Path::new(&name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        if try_lock(&file).map_err(failed)? {
+            continue;
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        // Without its line end the number may not be written yet.
+        let known: Option<u64> = text.strip_suffix('\n').and_then(|text| text.parse().ok());
+        if known.is_none_or(|known| known < number) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Names need not be unguessable, only new: files are made with O_EXCL.

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use xt_core::digest::{Digest, Hasher};
 
 use crate::block::{HEAD, Head, Kind, MAGIC};
+use crate::codec::RAW;
 use crate::index::Entry;
 
 /// First bytes of a pack.
@@ -99,8 +100,9 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Makes the bytes durable, and says what the pack is called and holds.
-    pub fn finish(self) -> io::Result<(Digest, Vec<Entry>)> {
+    /// Makes the bytes durable, and says what the pack is called and holds. A name that is `taken`, as that of a pack which
+    /// is to be removed, is avoided by a record that nobody asks for.
+    pub fn finish(mut self, taken: impl Fn(Digest) -> bool) -> io::Result<(Digest, Vec<Entry>)> {
         let mut tail = match self.sink {
             Sink::Here(tail) => tail,
             Sink::Thread(sender, handle) => {
@@ -110,8 +112,23 @@ impl PackWriter {
             Sink::Failed => return Err(io::Error::other("writing the pack failed before")),
         };
         tail.write(&self.buffer)?;
+        let mut digest = tail.hasher.clone().finish();
+        for number in 0u32.. {
+            if !taken(digest) {
+                break;
+            }
+            let salt = format!("{number} {} {digest}", std::process::id());
+            let stored = u32::try_from(salt.len()).unwrap_or_default();
+            let plain = Digest::of(salt.as_bytes());
+            let head = Head { kind: Kind::Block, codec: RAW, stored, plain: u64::from(stored), digest: plain };
+            self.entries.push(Entry { head, offset: self.length });
+            self.length += (HEAD + salt.len()) as u64;
+            tail.write(&head.encode(salt.as_bytes()))?;
+            tail.write(salt.as_bytes())?;
+            digest = tail.hasher.clone().finish();
+        }
         tail.file.sync_all()?;
-        Ok((tail.hasher.finish(), self.entries))
+        Ok((digest, self.entries))
     }
 }
 
@@ -234,7 +251,7 @@ mod tests {
         let block = vec![7; 1 << 20];
         let head = Head { kind: Kind::Block, codec: 0, stored: 1 << 20, plain: 1 << 20, digest: Digest::of(&block) };
         let appended = (0..10).try_for_each(|_| writer.append(head, &block));
-        let error = appended.and_then(|()| writer.finish().map(|_| ())).unwrap_err();
+        let error = appended.and_then(|()| writer.finish(|_| false).map(|_| ())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 
@@ -246,7 +263,7 @@ mod tests {
             let head = Head { kind: Kind::Whole, codec: 0, stored, plain: text.len() as u64, digest: Digest::of(text) };
             writer.append(head, text).unwrap();
         }
-        let (digest, entries) = writer.finish().unwrap();
+        let (digest, entries) = writer.finish(|_| false).unwrap();
         (file, digest, entries)
     }
 
@@ -259,6 +276,19 @@ mod tests {
         assert_eq!(scan(&file).unwrap(), entries);
         assert_eq!(read_record(&file, &entries[2]).unwrap(), b"three");
         assert_eq!(from_file_name(&file_name(digest)), Some(digest));
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_avoided_and_the_pack_is_whole() {
+        let (_, first, _) = pack_of(&[b"one"]);
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = PackWriter::new(file.try_clone().unwrap());
+        let head = Head { kind: Kind::Whole, codec: 0, stored: 3, plain: 3, digest: Digest::of(b"one") };
+        writer.append(head, b"one").unwrap();
+        let (second, entries) = writer.finish(|digest| digest == first).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(digest_of(&file).unwrap().0, second);
+        assert_eq!((entries.len(), scan(&file).unwrap()), (2, entries));
     }
 
     #[test]

@@ -13,7 +13,6 @@ use xt_core::relpath::RelativePath;
 use crate::disk;
 use crate::error::StoreError;
 use crate::layout::{PINS, REFS};
-use crate::lease::Lease;
 use crate::store::Store;
 
 /// What the file of a reference is.
@@ -86,10 +85,17 @@ fn set(store: &Store, folder: &'static str, name: &str, digest: Digest, reason: 
     if !store.contains(digest)? {
         return Err(StoreError::Missing { digest });
     }
+    // From here on nothing is removed that is there now, so a second look holds.
+    let hold = store.hold()?;
+    hold.keep(&[digest])?;
+    store.refresh()?;
+    if !store.contains(digest)? {
+        return Err(StoreError::Missing { digest });
+    }
+    let lease = &hold.lease;
     let target = Target { digest, reason: reason.to_owned() };
     let path = path_of(store, folder, &name);
     let failed = |error| StoreError::system("write", &path)(error);
-    let lease = Lease::take(&store.layout)?;
     let text = format!("{}\n", target.write().canonical());
     let mut file = disk::create_file(lease.directory(), FRESH).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
@@ -198,7 +204,12 @@ fn walk(
     for entry in disk::names(directory).map_err(failed)? {
         let text = format!("{prefix}{}", entry.to_string_lossy());
         let name = checked(&text)?;
-        if directory.symlink_metadata(&entry).map_err(failed)?.is_dir() {
+        let found_there = match directory.symlink_metadata(&entry) {
+            // Removed since the folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed)?,
+        };
+        if found_there.is_dir() {
             let inner = disk::open_directory(directory, Path::new(&entry)).map_err(failed)?;
             walk(store, folder, &inner, &format!("{text}/"), found)?;
         } else {

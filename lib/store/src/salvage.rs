@@ -21,7 +21,7 @@ use crate::write::Writer;
 
 /// What is known about one record of a damaged pack.
 #[derive(PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
     /// There is a sound copy elsewhere.
     Elsewhere,
     /// It is sound here, and only here.
@@ -54,13 +54,15 @@ impl Writer<'_> {
             }
         }
         for entry in rescued {
-            let Some(stored) = self.sound(pack, self.store.record(&Place { pack, entry }))? else { return Ok(false) };
-            self.append(entry.head, &stored)?;
+            if !self.copy(&Place { pack, entry })? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
 
-    fn fate(&self, place: &Place) -> Result<Fate, StoreError> {
+    /// What is known about the record at `place`.
+    pub(crate) fn fate(&self, place: &Place) -> Result<Fate, StoreError> {
         let (digest, kind) = (place.entry.head.digest, place.entry.head.kind);
         let serves: fn(Kind) -> bool = match kind {
             Kind::Block => Kind::is_block,
@@ -70,13 +72,20 @@ impl Writer<'_> {
         if self.has_written(digest, serves) {
             return Ok(Fate::Elsewhere);
         }
-        let others = self.store.known_places(digest, serves).into_iter().filter(|other| other.pack != place.pack);
+        let others = self.places(digest, serves).into_iter().filter(|other| other.pack != place.pack);
         for other in others {
             if self.usable(&other)? {
                 return Ok(Fate::Elsewhere);
             }
         }
         Ok(if self.usable(place)? { Fate::Here } else { Fate::Lost })
+    }
+
+    /// Takes over a record as it is stored; false when it is damaged.
+    pub(crate) fn copy(&mut self, place: &Place) -> Result<bool, StoreError> {
+        let Some(stored) = self.sound(place.pack, self.store.record(place))? else { return Ok(false) };
+        self.append(place.entry.head, &stored)?;
+        Ok(true)
     }
 
     fn usable(&self, place: &Place) -> Result<bool, StoreError> {

@@ -122,7 +122,7 @@ impl Store {
 
     /// The records of a pack as the pack itself tells them; `None` when it is gone. Something else in its place holds
     /// no record.
-    fn scan(&self, pack: Digest) -> Result<Option<Vec<Entry>>, StoreError> {
+    pub(crate) fn scan(&self, pack: Digest) -> Result<Option<Vec<Entry>>, StoreError> {
         let name = pack::file_name(pack);
         match disk::open_regular(&self.packs, Path::new(&name)).and_then(|file| pack::scan(&file)) {
             Ok(entries) => Ok(Some(entries)),

@@ -1,12 +1,15 @@
 //! Verification: every byte of every pack, and every object through the same path that readers take.
 
 use std::io;
+use std::path::Path;
 use std::sync::PoisonError;
 
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure as _};
 
 use crate::error::StoreError;
+use crate::graph::Reach;
+use crate::layout::{PINS, REFS};
 use crate::pack;
 use crate::store::Store;
 
@@ -28,6 +31,8 @@ xt_core::record! {
         damaged: Vec<Damage>,
         /// Packs without a sound index file; the next writer makes it again, and nothing is lost meanwhile.
         unindexed: Vec<Digest>,
+        /// Damaged and missing objects that were brought back, when that was asked for.
+        repaired: Vec<Digest>,
     }
 }
 
@@ -40,6 +45,15 @@ xt_core::record! {
         pack: Option<Digest>,
         /// What is wrong.
         problem: String,
+        /// The names that lead to the object: `refs/…` and `pins/…`. Nothing that is named needs an object without any.
+        breaks: Vec<String>,
+    }
+}
+
+impl Report {
+    /// The objects that are damaged or missing.
+    pub fn wanted(&self) -> Vec<Digest> {
+        self.damaged.iter().filter_map(|damage| damage.object).collect()
     }
 }
 
@@ -60,6 +74,7 @@ impl Store {
             stored: 0,
             damaged: Vec::new(),
             unindexed: Vec::new(),
+            repaired: Vec::new(),
         };
         let mut done = 0;
         for (digest, bytes) in objects {
@@ -70,7 +85,50 @@ impl Store {
         for pack in packs {
             self.verify_pack(pack, &mut report)?;
         }
+        self.verify_names(&mut report)?;
         Ok(report)
+    }
+
+    /// Adds names that lead to nothing, and says of each damaged object which names need it.
+    fn verify_names(&self, report: &mut Report) -> Result<(), StoreError> {
+        let names =
+            self.references()?.into_iter().map(|reference| (format!("{REFS}/{}", reference.name), reference.digest));
+        let pins = self.pins()?.into_iter().map(|pin| (format!("{PINS}/{}", pin.name), pin.digest));
+        let names: Vec<(String, Digest)> = names.chain(pins).collect();
+        for (_, digest) in &names {
+            let known = report.damaged.iter().any(|damage| damage.object == Some(*digest));
+            if !known && !self.contains(*digest)? {
+                let problem = "it is missing".to_owned();
+                report.damaged.push(Damage { object: Some(*digest), pack: None, problem, breaks: Vec::new() });
+            }
+        }
+        if report.damaged.iter().all(|damage| damage.object.is_none()) {
+            return Ok(());
+        }
+        let mut reach = Reach::new(self)?;
+        reach.add(names.iter().map(|(_, digest)| *digest))?;
+        for damage in &mut report.damaged {
+            let Some(object) = damage.object else { continue };
+            let above = reach.above(object);
+            damage.breaks =
+                names.iter().filter(|(_, root)| above.contains(root)).map(|(name, _)| name.clone()).collect();
+        }
+        Ok(())
+    }
+
+    /// Brings back objects that are damaged or missing here from sound copies in `other`, and says which. Storing the
+    /// right bytes again is all it takes: damaged packs that are no longer needed go to quarantine.
+    pub fn repair_from(&self, other: &Self, wanted: &[Digest]) -> Result<Vec<Digest>, StoreError> {
+        let mut writer = self.writer()?;
+        let mut repaired = Vec::new();
+        for digest in wanted {
+            if other.contains(*digest)? && other.is_sound(*digest)? {
+                writer.put_stream(other.object(*digest)?, Path::new("the other store"))?;
+                repaired.push(*digest);
+            }
+        }
+        writer.commit()?;
+        Ok(repaired)
     }
 
     fn verify_object(&self, digest: Digest, report: &mut Report) -> Result<(), StoreError> {
@@ -82,12 +140,14 @@ impl Store {
             StoreError::Damaged { pack, problem, .. } => (Some(pack), problem),
             other => (None, other.to_string()),
         };
-        report.damaged.push(Damage { object: Some(digest), pack, problem });
+        report.damaged.push(Damage { object: Some(digest), pack, problem, breaks: Vec::new() });
         Ok(())
     }
 
     fn verify_pack(&self, pack: Digest, report: &mut Report) -> Result<(), StoreError> {
-        let mut damaged = |problem| report.damaged.push(Damage { object: None, pack: Some(pack), problem });
+        let mut damaged = |problem| {
+            report.damaged.push(Damage { object: None, pack: Some(pack), problem, breaks: Vec::new() });
+        };
         match self.pack_file(pack).and_then(|file| pack::digest_of(&file)) {
             Ok((digest, bytes)) => {
                 report.stored += bytes;

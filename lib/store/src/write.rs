@@ -12,7 +12,7 @@ use crate::block::{BLOCK, Extent, Head, Kind};
 use crate::codec::{self, Encoder};
 use crate::disk;
 use crate::error::StoreError;
-use crate::index;
+use crate::index::{self, Place};
 use crate::layout::TMP;
 use crate::lease::Lease;
 use crate::pack::{self, PackWriter};
@@ -31,6 +31,8 @@ pub struct Writer<'a> {
     pack: Option<PackWriter>,
     /// Digest and kind of each record of this pack.
     written: BTreeSet<(Digest, Kind)>,
+    /// Packs that count as absent, since they are condemned.
+    avoided: BTreeSet<Digest>,
     /// Packs in which damage was met.
     pub(crate) spoiled: BTreeSet<Digest>,
     encoder: Encoder,
@@ -44,8 +46,10 @@ impl Store {
         let lease = Lease::take(&self.layout)?;
         self.refresh()?;
         self.mend_indexes(&lease)?;
+        let avoided = lease.condemned().clone();
         Ok(Writer {
             store: self,
+            avoided,
             lease,
             pack: None,
             written: BTreeSet::new(),
@@ -160,7 +164,7 @@ impl Writer<'_> {
 
     fn publish(&self, pack: PackWriter) -> Result<Digest, StoreError> {
         let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
-        let (digest, entries) = pack.finish().map_err(failed)?;
+        let (digest, entries) = pack.finish(|name| self.avoided.contains(&name)).map_err(failed)?;
         // The index is not flushed: when it is lost, it is made again from the pack.
         let bytes = index::encode(digest, &entries);
         disk::create_file(self.lease.directory(), INDEX).and_then(|mut file| file.write_all(&bytes)).map_err(failed)?;
@@ -188,12 +192,24 @@ impl Writer<'_> {
         if self.has_written(digest, Kind::is_object) {
             return Ok(());
         }
-        for place in self.store.known_places(digest, |kind| kind == Kind::List) {
+        for place in self.places(digest, |kind| kind == Kind::List) {
             if self.sound(place.pack, self.store.record(&place))?.is_some_and(|stored| stored == extents) {
                 return Ok(());
             }
         }
         self.append(Head { kind: Kind::List, codec: codec::RAW, stored: 0, plain, digest }, extents)
+    }
+
+    /// Counts these packs as absent.
+    pub(crate) fn avoid(&mut self, packs: &BTreeSet<Digest>) {
+        self.avoided.extend(packs);
+    }
+
+    /// Every copy that will not go.
+    pub(crate) fn places(&self, digest: Digest, wanted: fn(Kind) -> bool) -> Vec<Place> {
+        let mut places = self.store.known_places(digest, wanted);
+        places.retain(|place| !self.avoided.contains(&place.pack));
+        places
     }
 
     pub(crate) fn has_written(&self, digest: Digest, wanted: fn(Kind) -> bool) -> bool {
@@ -204,7 +220,7 @@ impl Writer<'_> {
 
     /// Whether the store has a sound copy. A damaged one counts as absent, so the bytes are stored anew: that heals it.
     fn holds_block(&mut self, digest: Digest, wanted: fn(Kind) -> bool, bytes: &[u8]) -> Result<bool, StoreError> {
-        for place in self.store.known_places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
+        for place in self.places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
             let head = place.entry.head;
             let read = self.store.record(place);
             let read = read.and_then(|stored| codec::decode(head.codec, stored, head.plain).map_err(Unusable::Damage));
