@@ -88,6 +88,12 @@ bench: build ## Time what matters, in pairs
 	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/stages
 	@benches/submit
 
+.PHONY: bench-train
+bench-train: libtorch ## Time training against plain PyTorch, which is installed from PyPI
+	cargo build --release -p xt -p xt-train
+	@ln -sfn "$(abspath $(LIBTORCH_DIR))/lib" target/release/lib
+	@PATH="$(CURDIR)/target/release:$$PATH" benches/train
+
 # ---- installing ----
 
 .PHONY: install

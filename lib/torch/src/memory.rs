@@ -1,6 +1,7 @@
 //! The bytes of tensors where they lie, and flat rows of numbers that many tensors share.
 
 use std::slice;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
@@ -49,20 +50,61 @@ fn plain(tensor: &Tensor, kind: Kind) -> Result<usize, TorchError> {
 
 /// A row of float32 values that many tensors share, each with its own span of it.
 #[derive(Debug)]
-pub struct Flat(Tensor);
+pub struct Flat {
+    values: Tensor,
+    lent: Arc<Lendings>,
+}
+
+/// How many loans of a row are out.
+#[derive(Debug, Default)]
+struct Lendings {
+    out: Mutex<usize>,
+    returned: Condvar,
+}
+
+/// A row that is lent to another thread, which may read it until it drops this.
+#[derive(Debug)]
+pub struct Lent {
+    values: Tensor,
+    lent: Arc<Lendings>,
+}
+
+impl Lent {
+    /// All values, which do not change while they are lent.
+    pub fn values(&self) -> &[f32] {
+        // SAFETY: `Flat::zeros` made a contiguous float32 tensor on the processor, which is never resized, and its owner
+        // waits for the end of this loan before it gives out a slice to change them.
+        unsafe { slice::from_raw_parts(self.values.data_ptr().cast::<f32>(), self.values.numel()) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        *self.lent.out.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.lent.returned.notify_all();
+    }
+}
 
 impl Flat {
     /// `count` zeros.
     pub fn zeros(count: usize) -> Result<Self, TorchError> {
         let count = i64::try_from(count).map_err(|_| TorchError::NotPlain("it would be too large".into()))?;
-        Ok(Self(Tensor::f_zeros([count], (Kind::Float, Device::Cpu))?))
+        Ok(Self { values: Tensor::f_zeros([count], (Kind::Float, Device::Cpu))?, lent: Arc::default() })
+    }
+
+    /// Lends the row to another thread. Until that is over, [`Self::values_mut`] waits.
+    ///
+    /// The loan does not cover the views: do not let libtorch write to one before the next call of [`Self::values_mut`].
+    pub fn lend(&self) -> Lent {
+        *self.lent.out.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Lent { values: self.values.shallow_clone(), lent: Arc::clone(&self.lent) }
     }
 
     /// A tensor of `shape` over the values from `offset` on; it knows nothing of other views.
     pub fn view(&self, offset: usize, shape: &[i64]) -> Result<Tensor, TorchError> {
         let count: i64 = shape.iter().product();
         let offset = i64::try_from(offset).map_err(|_| TorchError::NotPlain("no such offset".into()))?;
-        Ok(self.0.f_narrow(0, offset, count)?.f_view(shape)?.f_detach()?)
+        Ok(self.values.f_narrow(0, offset, count)?.f_view(shape)?.f_detach()?)
     }
 
     /// All values.
@@ -70,13 +112,19 @@ impl Flat {
     /// The borrow does not cover the views: do not let libtorch write to one while the slice is held.
     pub fn values(&self) -> &[f32] {
         // SAFETY: `zeros` made a contiguous float32 tensor on the processor, and it is never resized.
-        unsafe { slice::from_raw_parts(self.0.data_ptr().cast::<f32>(), self.0.numel()) }
+        unsafe { slice::from_raw_parts(self.values.data_ptr().cast::<f32>(), self.values.numel()) }
     }
 
-    /// All values, to change them. The borrow does not cover the views, as for [`Self::values`].
+    /// All values, to change them; waits for the end of every loan. The borrow does not cover the views, as for
+    /// [`Self::values`].
     pub fn values_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as in `values`, and `&mut self` keeps other slices of this row away.
-        unsafe { slice::from_raw_parts_mut(self.0.data_ptr().cast::<f32>(), self.0.numel()) }
+        let mut out = self.lent.out.lock().unwrap_or_else(PoisonError::into_inner);
+        while *out > 0 {
+            out = self.lent.returned.wait(out).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(out);
+        // SAFETY: as in `values`; no loan is out, and `&mut self` keeps new ones and other slices of this row away.
+        unsafe { slice::from_raw_parts_mut(self.values.data_ptr().cast::<f32>(), self.values.numel()) }
     }
 }
 
@@ -119,6 +167,23 @@ mod tests {
         assert_eq!(parameter.grad().double_value(&[1, 1]).to_bits(), 0);
         let error = set_gradient(&mut parameter, &mut sums.view(0, &[4]).unwrap()).unwrap_err();
         assert!(error.to_string().contains("the gradient has shape [4]"), "{error}");
+    }
+
+    #[test]
+    fn whoever_changes_a_lent_row_waits_until_it_is_given_back() {
+        let mut row = Flat::zeros(8).unwrap();
+        let (lent, other) = (row.lend(), row.lend());
+        let (tell, told) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            drop(other);
+            told.recv().unwrap();
+            lent.values().to_vec()
+        });
+        let changer = std::thread::spawn(move || row.values_mut().fill(1.0));
+        assert!(!changer.is_finished(), "one loan is still out");
+        tell.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), [0.0; 8]);
+        changer.join().unwrap();
     }
 
     #[test]

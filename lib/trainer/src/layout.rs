@@ -3,6 +3,8 @@
 //! All rows share one layout, so that the optimiser, clipping, counting and digests are single passes over memory, and
 //! nothing is copied to save or to hash it. State is found by name, never by position (row R-23).
 
+use std::sync::Arc;
+
 use xt_core::digest::{Digest, Hasher};
 use xt_core::manifest::candidate::Decay;
 use xt_torch::memory::{ALIGNMENT, Flat, bytes};
@@ -50,7 +52,7 @@ impl Span {
 /// The places of all parameters, sorted by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    spans: Vec<Span>,
+    spans: Arc<[Span]>,
     length: usize,
 }
 
@@ -68,7 +70,7 @@ impl Layout {
             offset += count.next_multiple_of(ALIGNMENT);
         }
         spans.sort_by(|left, right| left.declared.name.cmp(&right.declared.name));
-        Self { spans, length: offset }
+        Self { spans: spans.into(), length: offset }
     }
 
     /// The places, sorted by name.

@@ -18,6 +18,7 @@ pub mod optim;
 pub mod parameters;
 pub mod perform;
 pub mod probe;
+pub mod recorder;
 pub mod regime;
 pub mod sample;
 pub mod schedule;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::thread::scope;
 use std::time::Instant;
 
 use xt_core::field::Manifest;
@@ -15,6 +16,7 @@ use crate::average::Average;
 use crate::control::Control;
 use crate::evaluate::evaluate;
 use crate::fault::TrainError;
+use crate::recorder::Recorder;
 use crate::sample::{Request, sample};
 use crate::snapshot::Snapshots;
 use crate::step::{Trainer, hold};
@@ -43,7 +45,7 @@ pub struct Folders<'a> {
 }
 
 /// Does `job`, and says so.
-pub fn perform<W: Write>(
+pub fn perform<W: Write + Send>(
     job: Job,
     folders: Folders<'_>,
     control: Control,
@@ -78,7 +80,7 @@ struct Span<'a> {
     from: Option<&'a Snapshot>,
 }
 
-fn train<W: Write>(
+fn train<W: Write + Send>(
     plan: Plan,
     span: Span<'_>,
     folders: Folders<'_>,
@@ -95,7 +97,7 @@ fn train<W: Write>(
     let (data, tokenizer) = data::read(&plan, folders.inputs)?;
     let samples_per_epoch = data.samples();
     let chain = span.from.map_or_else(|| plan.id(), |snapshot| snapshot.chain);
-    let mut trace = TraceWriter::create(folders.outputs, chain)?;
+    let trace = TraceWriter::create(folders.outputs, chain)?;
     let last = span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps);
     let whole = last == plan.work.steps;
     let mut trainer = Trainer::new(plan, data)?;
@@ -111,21 +113,17 @@ fn train<W: Write>(
     })?;
     snapshots.prepare(&trainer);
     let stops = candidate.stops.non_finite == NonFinite::Hold;
-    while trainer.state.steps < last {
-        let reason = step(&mut trainer, &mut trace, telemetry)?;
-        if let Some(reason) = reason.filter(|_| stops) {
-            trace.finish()?;
-            snapshots.finish(telemetry)?;
-            telemetry.say(&Message::Held { step: trainer.state.steps, reason })?;
-            return Ok(Ending::Held);
-        }
-        snapshots.after_step(&mut trainer, last, telemetry)?;
-        if snapshots.begun() == trainer.state.steps && snapshots.draining() && trainer.state.steps < last {
-            break;
-        }
+    let length = trainer.state.parameters.layout.length();
+    let (held, mut outputs) = scope(|scope| {
+        let mut recorder = Recorder::start(scope, trace, telemetry, length);
+        let done = steps(&mut trainer, &mut snapshots, &mut recorder, Until { last, stops });
+        // Why the recorder broke off says more than that it is gone.
+        recorder.finish().and(done)
+    })?;
+    if let Some(reason) = held {
+        telemetry.say(&Message::Held { step: trainer.state.steps, reason })?;
+        return Ok(Ending::Held);
     }
-    trace.finish()?;
-    let mut outputs = snapshots.finish(telemetry)?;
     outputs.push(trace::PATH.to_string());
     if trainer.state.steps < last {
         telemetry.say(&Message::Drained { step: trainer.state.steps, outputs })?;
@@ -145,16 +143,36 @@ fn train<W: Write>(
     Ok(Ending::Completed)
 }
 
-/// One step: computed, traced, told. Gives the reason to hold, if there is one.
-fn step<W: Write>(
+/// When steps end.
+#[derive(Clone, Copy)]
+struct Until {
+    /// The last step.
+    last: u64,
+    /// Whether a value that is not finite ends them.
+    stops: bool,
+}
+
+/// Takes steps until they end. Gives the reason to hold, if there is one, and the files of snapshots that nobody took.
+fn steps<W: Write>(
     trainer: &mut Trainer,
-    trace: &mut TraceWriter,
-    telemetry: &mut Telemetry<W>,
-) -> Result<Option<String>, TrainError> {
-    let start = Instant::now();
-    let line = trace.append(trainer.step()?)?;
-    let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let reason = hold(&line);
-    telemetry.say(&Message::Step { line: Box::new(line), nanoseconds })?;
-    Ok(reason)
+    snapshots: &mut Snapshots,
+    recorder: &mut Recorder<'_, '_, W>,
+    until: Until,
+) -> Result<(Option<String>, Vec<String>), TrainError> {
+    let hasher = recorder.hasher();
+    let mut held = None;
+    while trainer.state.steps < until.last {
+        let start = Instant::now();
+        let step = trainer.step(&hasher)?;
+        held = hold(&step.line).filter(|_| until.stops);
+        recorder.step(step, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))?;
+        if held.is_some() {
+            break;
+        }
+        snapshots.after_step(trainer, until.last, recorder)?;
+        if snapshots.begun() == trainer.state.steps && snapshots.draining() && trainer.state.steps < until.last {
+            break;
+        }
+    }
+    Ok((held, snapshots.finish(recorder)?))
 }

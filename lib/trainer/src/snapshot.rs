@@ -23,9 +23,9 @@ use crate::control::{Control, Word};
 use crate::fault::TrainError;
 use crate::inputs;
 use crate::layout::{self, Layout};
+use crate::recorder::Recorder;
 use crate::state::{Memory, State};
 use crate::step::Trainer;
-use crate::telemetry::Telemetry;
 
 /// How many frames take turns.
 const FRAMES: usize = 2;
@@ -165,7 +165,7 @@ impl Snapshots {
         &mut self,
         trainer: &mut Trainer,
         last: u64,
-        telemetry: &mut Telemetry<W>,
+        recorder: &mut Recorder<'_, '_, W>,
     ) -> Result<(), TrainError> {
         while let Some(word) = self.control.heard() {
             self.take(word)?;
@@ -173,24 +173,24 @@ impl Snapshots {
         let step = trainer.state.steps;
         if self.cadence.due(step, last) || (self.draining && step < last) {
             let begun = Instant::now();
-            let mut frame = self.frame(telemetry)?;
+            let mut frame = self.frame(recorder)?;
             trainer.copy_into(&mut frame);
             frame.waited = begun.elapsed();
             self.begun = step;
             self.writer().full.send(frame).map_err(|_| gone())?;
         }
         while let Some(written) = self.writer.as_mut().and_then(|writer| writer.written.try_recv().ok()) {
-            self.tell(written, telemetry)?;
+            self.tell(written, recorder)?;
         }
         Ok(())
     }
 
     /// Waits until every snapshot is written, told of and, where there is a supervisor, taken. Gives the paths of the files
     /// that are left.
-    pub fn finish<W: Write>(&mut self, telemetry: &mut Telemetry<W>) -> Result<Vec<String>, TrainError> {
+    pub fn finish<W: Write>(&mut self, recorder: &mut Recorder<'_, '_, W>) -> Result<Vec<String>, TrainError> {
         while self.writer.as_ref().is_some_and(|writer| writer.spare.len() < writer.made) {
             let written = self.writer().written.recv().map_err(|_| gone())?;
-            self.tell(written, telemetry)?;
+            self.tell(written, recorder)?;
         }
         while self.control.is_connected() && !self.waiting.is_empty() {
             match self.control.wait() {
@@ -221,7 +221,7 @@ impl Snapshots {
     }
 
     /// A frame to copy into; waits for one when all are being written.
-    fn frame<W: Write>(&mut self, telemetry: &mut Telemetry<W>) -> Result<Frame, TrainError> {
+    fn frame<W: Write>(&mut self, recorder: &mut Recorder<'_, '_, W>) -> Result<Frame, TrainError> {
         if let Some(preparing) = self.preparing.take() {
             let frames = preparing.join().map_err(|_| gone())?;
             self.writer().made = frames.len();
@@ -235,7 +235,7 @@ impl Snapshots {
             return Ok(Frame::default());
         }
         let written = self.writer().written.recv().map_err(|_| gone())?;
-        self.tell(written, telemetry)?;
+        self.tell(written, recorder)?;
         self.writer().spare.pop().ok_or_else(gone)
     }
 
@@ -243,7 +243,7 @@ impl Snapshots {
     fn tell<W: Write>(
         &mut self,
         (mut frame, result): (Frame, Result<(), TrainError>),
-        telemetry: &mut Telemetry<W>,
+        recorder: &mut Recorder<'_, '_, W>,
     ) -> Result<(), TrainError> {
         result?;
         let (step, updates) = (frame.steps, frame.updates);
@@ -251,7 +251,7 @@ impl Snapshots {
         let (generator, cursor) = frame.position.take().ok_or_else(gone)?;
         self.writer().spare.push(frame);
         self.waiting.push(step);
-        telemetry.say(&Message::Snapshot { step, updates, generator, cursor, nanoseconds })
+        recorder.say(Message::Snapshot { step, updates, generator, cursor, nanoseconds })
     }
 
     /// The last step after which a snapshot was begun; 0 before the first.

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use tch::Tensor;
-use xt_core::digest::Digest;
 use xt_core::manifest::candidate::{Candidate, Clipping, NonFinite};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::snapshot::Snapshot;
@@ -17,12 +16,13 @@ use crate::average::Average;
 use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
-use crate::layout::{self, Declared};
+use crate::layout::Declared;
 use crate::model::{Network, family};
 use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
 use crate::probe::Counts;
+use crate::recorder::{Coming, Hasher, Hashing, Loan, Unfinished};
 use crate::schedule::learning_rate;
 use crate::snapshot::{self, Frame};
 use crate::state::State;
@@ -76,14 +76,14 @@ impl Trainer {
         frame.copy(&state.memory(), state.generator(walk), state.cursor(walk));
     }
 
-    /// Takes the next step. The line it gives is not chained yet.
-    pub fn step(&mut self) -> Result<Step, TrainError> {
+    /// Takes the next step. The line it gives is not chained yet, and its digests come from `hasher`.
+    pub fn step(&mut self, hasher: &Hasher) -> Result<Unfinished, TrainError> {
         let batches = self.walk.step(self.state.steps);
         let mut seen = Seen::default();
         let loss = self.backward(&batches, &mut seen)?;
         let layout = &self.state.parameters.layout;
         optim::look(layout, "", &self.gradients, &mut seen.backward);
-        let gradients = layout::digest(layout, &[("", &self.gradients)]);
+        let gradients = hasher.begin(Hashing::of(Loan::of("", layout, &self.gradients)))?;
         let norm = optim::norm(self.gradients.values());
         self.state.steps += 1;
         let rate = self.rate();
@@ -92,7 +92,8 @@ impl Trainer {
             self.update(rate, norm);
             self.look_at_update(&mut seen.optimizer);
         }
-        self.line(&Taken { batches, seen, loss, norm, gradients, rate, skipped })
+        let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped })?;
+        self.unfinished(line, gradients, hasher)
     }
 
     /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predictions of
@@ -169,14 +170,30 @@ impl Trainer {
             gradient_norm: Finite::new(f64::from(norm)),
             gradient_norm_bits: Bits32::of(norm),
             stages: taken.seen.stages(),
-            gradients: taken.gradients,
-            parameters: self.state.parameters_digest(),
-            optimizer: self.state.optimizer_digest(),
-            averaged: self.state.average.as_ref().map(Average::digest),
+            gradients: self.plan.request, // these four are replaced when the line is finished
+            parameters: self.plan.request,
+            optimizer: self.plan.request,
+            averaged: None,
             generator: self.state.generator(&self.walk).digest(),
             cursor: self.state.cursor(&mut self.walk).digest(),
             skipped: taken.skipped,
             chain: self.plan.request, // replaced when the line is chained
+        })
+    }
+
+    /// Has everything hashed that the step left.
+    fn unfinished(&self, line: Step, gradients: Coming, hasher: &Hasher) -> Result<Unfinished, TrainError> {
+        let memory = self.state.memory();
+        let parameters = Hashing::of(Loan::of("", memory.layout, memory.values));
+        let rows = memory.rows.iter().map(|row| Loan::of(row.prefix, &row.layout, &row.values)).collect();
+        let average = self.state.average.as_ref().map(Average::memory);
+        let averaged = average.map(|row| Hashing::of(Loan::of("", &row.layout, &row.values)));
+        Ok(Unfinished {
+            line,
+            gradients,
+            parameters: hasher.begin(parameters)?,
+            optimizer: hasher.begin(Hashing::of_optimizer(rows, memory.updates))?,
+            averaged: averaged.map(|hashing| hasher.begin(hashing)).transpose()?,
         })
     }
 }
@@ -188,7 +205,6 @@ struct Taken {
     seen: Seen,
     loss: f32,
     norm: f64,
-    gradients: Digest,
     rate: f64,
     skipped: bool,
 }

@@ -2,72 +2,27 @@
 //! pass over the same parameters and samples, in which each tensor by itself is asked whether it is finite.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/plan.rs"]
+mod plan;
+
 use std::collections::BTreeMap;
 use std::fs;
 
+use plan::{TEXT, model, plan, sgd};
 use tch::{Kind, Reduction, Tensor};
-use xt_core::canonical::parse;
 use xt_core::digest::Digest;
-use xt_core::field::Manifest;
-use xt_core::manifest::candidate::{Candidate, Clipping, Optimizer};
-use xt_core::manifest::dataset::{Format, GroupBy, Splitting};
-use xt_core::manifest::intent::Intent;
+use xt_core::manifest::candidate::{Clipping, Optimizer};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{StageName, Step};
 use xt_core::order::{Shape, Walk};
-use xt_core::relpath::RelativePath;
-use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::compile::{Tokens, compile};
 use xt_trainer::data::Data;
 use xt_trainer::data::text::TextData;
+use xt_trainer::recorder::Hasher;
 use xt_trainer::step::Trainer;
-
-const TEXT: &str = "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse, \
-    and nothing particular to interest me on shore, I thought I would sail about a little and see the watery part of \
-    the world. It is a way I have of driving off the spleen and regulating the circulation. Whenever I find myself \
-    growing grim about the mouth; whenever it is a damp, drizzly November in my soul, I account it high time to get to sea.";
-
-const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"test","model":MODEL,
-    "base":{"kind":"random"},"tokenizer":{"kind":"bytes"},
-    "data":{"dataset":"DATASET","split":"train","order":"sequential","separator":null},
-    "objective":{"kind":"next-token-cross-entropy","label_smoothing":0.0,"z_loss":0.0},"optimizer":OPTIMIZER,
-    "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":CLIPPING,
-    "batching":{"samples":16,"remainder":"keep","accumulation":1,"accumulation_remainder":"flush"},
-    "length":{"kind":"steps","steps":40},"stops":{"non_finite":"hold"},"precision":"float32",
-    "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
-    "regime":"exact"}"#;
-
-fn model(width: u64, context: u64, initializer: &str) -> String {
-    format!(
-        r#"{{"kind":"gpt","layers":1,"heads":1,"width":{width},"inner":8,"context":{context},"vocabulary":256,
-            "dropout":0,"layer_norm_epsilon":1e-5,"initializer_range":{initializer}}}"#
-    )
-}
-
-fn sgd(rate: f64, weight_decay: f64) -> String {
-    format!(
-        r#"{{"kind":"sgd","learning_rate":{rate},"momentum":0,"nesterov":false,"weight_decay":{weight_decay},
-            "decay":"matrices"}}"#
-    )
-}
 
 /// Adam without decay, whose second moment moves by 2^-53 of a squared gradient, and which divides by next to nothing.
 const ADAM: &str = r#"{"kind":"adamw","learning_rate":1000,"beta1":0,"beta2":0.9999999999999999,"epsilon":1e-45,
     "weight_decay":0,"decay":"matrices"}"#;
-
-fn plan(model: &str, optimizer: &str, clipping: &str) -> Plan {
-    let path = RelativePath::new("a.txt").unwrap();
-    let offered = [Offered { path, digest: Digest::of(TEXT.as_bytes()), bytes: TEXT.len() as u64 }];
-    let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: [].into() };
-    let dataset = admit(Format::Text, &offered, &[].into(), splitting).unwrap();
-    let mut text = CANDIDATE.replace("DATASET", &dataset.id().to_string());
-    for (key, value) in [("MODEL", model), ("OPTIMIZER", optimizer), ("CLIPPING", clipping)] {
-        text = text.replace(key, value);
-    }
-    let candidate = Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap();
-    let tokens = Tokens { vocabulary: 256, count: TEXT.len() as u64, tokenizer_bytes: 0 };
-    compile(candidate, dataset, Intent::default_for(1), 3, tokens).unwrap()
-}
 
 /// What a second pass found that is not finite: tensors of each stage, in the order of the computation.
 #[derive(Debug, Default, PartialEq)]
@@ -177,7 +132,7 @@ fn until_non_finite(plan: &Plan) -> (Step, Dump) {
     let mut trainer = Trainer::new(plan.clone(), Box::new(data)).unwrap();
     loop {
         let found = dump(plan, &trainer, &mut walk, context);
-        let step = trainer.step().unwrap();
+        let step = trainer.step(&Hasher::here()).unwrap().finish().unwrap();
         if step.stages.iter().any(|stage| stage.non_finite() > 0) {
             return (step, found);
         }
