@@ -42,7 +42,7 @@ use xt_store::{Source, Store, StoreError};
 /// A candidate declares every value that changes what is learned; a plan says exactly what will run. An undeclared or
 /// impossible value is refused, all of them at once. One plan is written for each seed.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "xt-compile", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
+#[command(name = "xt-compile", version, subcommand_negates_reqs = true, subcommand_precedence_over_arg = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Verb>,

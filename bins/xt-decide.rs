@@ -12,7 +12,7 @@ use xt_core::canonical::{self, Value};
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::comparison::{Comparison, Resampling, Scope, Verdict};
-use xt_core::manifest::decision::{Context, Decision, Direction, Engine, Objective, Outcome};
+use xt_core::manifest::decision::{Context, Decision, Direction, Engine, Objective, Operator, Outcome, Role};
 use xt_core::manifest::evaluation::{Evaluation, Window};
 use xt_core::manifest::event::Level;
 use xt_core::manifest::promotion::{CandidateRule, Promotion, PromotionPolicy};
@@ -231,8 +231,9 @@ impl Tool for Arguments {
                  cannot be decided, 1 any other outcome. Of `compare`, 0 means that every candidate is what --ask asks \
                  for, 3 that nothing can be said of at least one, 1 anything else. Of `promote`, 0 means that a bundle is \
                  chosen, and 3 that none is. With --record, STOP_SUCCEEDED \
-                 completes the candidate and ends its experiment as succeeded, STOP_FAILED rejects it and ends the \
-                 experiment as failed, REJECT and BRANCH reject it and leave the experiment open. A cycle that is \
+                 completes the candidate and ends its experiment as succeeded, STOP_FAILED, REJECT and \
+                 BRANCH reject it. The experiment has failed when every candidate of it is rejected, at least one \
+                 with STOP_FAILED: in whatever order they are judged, the end is the same. A cycle that is \
                  decided already keeps its decision: the same one is printed again, another one is a conflict. 75 means \
                  that evaluations are missing, or that something still runs in an experiment that would end.",
         files: &[(
@@ -508,6 +509,7 @@ impl Ledger {
             decision: id,
             input_fingerprint: decision.input_fingerprint,
             outcome: decision.outcome,
+            reached: reached(decision),
             by: "xt-decide".into(),
             now: common.now()?,
         })?;
@@ -518,6 +520,12 @@ impl Ledger {
         note(common, &format!("xt-decide: {word} as event {}: {}", row.sequence, row.decision));
         Ok(())
     }
+}
+
+/// The primary metric of a decision, and the relation in which a better value of it stands to a worse one.
+fn reached(decision: &Decision) -> Option<(Operator, Finite)> {
+    let made = decision.evidence.iter().find(|made| made.of.role == Role::Objective)?;
+    Some((made.of.operator, made.of.value))
 }
 
 fn name(text: &str) -> Result<Name, Error> {

@@ -25,7 +25,7 @@ use xt_core::verb::lineage::{self, Direction, Lineage, Step};
 use xt_core::verb::settle::{ActionState, Machine as _};
 use xt_core::verb::why::story;
 use xt_record::{Asked, Record, RecordError};
-use xt_runtime::{Clock, Folder, Runtime, RuntimeError, worker};
+use xt_runtime::{Clock, Folder, LastWords, Runtime, RuntimeError, worker};
 use xt_store::Store;
 
 /// Read the record, and settle what a crash left open
@@ -306,6 +306,10 @@ fn pause() -> Result<(), Error> {
 fn statuses(record: &Record, id: Option<&str>) -> Result<Vec<Status>, Error> {
     let Some(text) = id else { return Ok(record.standing()?) };
     let attempts = record.attempts_named(text)?;
+    // An experiment may have no attempts yet; what nothing is called is a mistake.
+    if attempts.is_empty() && record.experiment(&name(text)?)?.is_none() {
+        return Err(RecordError::Unknown { level: Level::Attempt, name: name(text)? }.into());
+    }
     Ok(attempts.iter().map(|attempt| record.standing_of(&attempt.id)).collect::<Result<_, _>>()?)
 }
 
@@ -319,7 +323,8 @@ fn show(record: &Record, text: &str) -> Result<Exit, Error> {
     if let Some(action) = record.action(&id)? {
         return print(&[action]);
     }
-    let found = statuses(record, Some(text))?;
+    let attempts = record.attempts_named(text)?;
+    let found = attempts.iter().map(|attempt| record.standing_of(&attempt.id)).collect::<Result<Vec<_>, _>>()?;
     if found.is_empty() {
         let operation = record.operation(&id)?.and_then(|operation| operation.action);
         if let Some(action) = operation.map(|action| record.action(&action)).transpose()?.flatten() {
@@ -343,10 +348,10 @@ fn print<M: xt_core::field::Manifest>(documents: &[M]) -> Result<Exit, Error> {
 
 /// For eyes: one line for each attempt, columns as wide as what is in them.
 fn table(statuses: &[Status]) -> Result<Exit, Error> {
-    let head = ["ATTEMPT", "STATE", "OBSERVED", "EXPERIMENT", "SEED", "OPERATION", "SINCE"].map(String::from);
-    let rows: Vec<[String; 7]> = [head].into_iter().chain(statuses.iter().map(row)).collect();
+    let head = ["ATTEMPT", "WORK", "STATE", "OBSERVED", "EXPERIMENT", "SEED", "OPERATION", "SINCE"].map(String::from);
+    let rows: Vec<[String; 8]> = [head].into_iter().chain(statuses.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..7).map(width).collect();
+    let widths: Vec<usize> = (0..8).map(width).collect();
     let mut output = Output::new(None)?;
     for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
@@ -355,9 +360,11 @@ fn table(statuses: &[Status]) -> Result<Exit, Error> {
     Ok(Exit::Yes)
 }
 
-fn row(status: &Status) -> [String; 7] {
+fn row(status: &Status) -> [String; 8] {
+    let work = if status.level == Level::EvaluationAttempt { "evaluation" } else { "training" };
     [
         status.attempt.to_string(),
+        work.into(),
         status.state.to_string(),
         status.observed.to_string(),
         status.experiment.to_string(),
@@ -370,16 +377,16 @@ fn row(status: &Status) -> [String; 7] {
 fn why(common: &Common, text: &str) -> Result<Exit, Error> {
     let (store, record) = (Store::open(&common.store)?, open(common)?);
     let found = statuses(&record, Some(text))?;
-    if found.is_empty() {
-        return Err(RecordError::Unknown { level: Level::Attempt, name: name(text)? }.into());
-    }
     let actions = record.actions()?;
     let mut output = Output::new(None)?;
     for status in &found {
         // The record is told also when the store has lost what it names.
         let plan: Option<Plan> = store.manifest(status.plan).ok();
         let run: Option<Run> = status.run_record.and_then(|id| store.manifest(id).ok());
-        output.line(&story(status, plan.as_ref(), run.as_ref(), &actions))?;
+        let words = run.as_ref().and_then(|run| LastWords::of(&store, run));
+        let words = words.map(|words| (words.line, words.log.display().to_string()));
+        let words = words.as_ref().map(|(line, log)| (line.as_str(), log.as_str()));
+        output.line(&story(status, plan.as_ref(), run.as_ref(), &actions, words))?;
     }
     Ok(Exit::Yes)
 }

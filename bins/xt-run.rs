@@ -1,44 +1,39 @@
 //! `xt-run`: from plans to run records, and to what was measured.
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
-use xt_bundle::Given;
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, parse_one, read_documents};
-use xt_core::canonical::Value;
+use xt_cli::{CliError, Common, Error, Manual, Tool};
 use xt_core::digest::Digest;
-use xt_core::fault::{Exit, Faults};
-use xt_core::field::Manifest as _;
-use xt_core::manifest::Artifact;
-use xt_core::manifest::bundle::Bundle;
-use xt_core::manifest::evaluation::{Evaluation, Metrics};
-use xt_core::manifest::intent::{Intent, Profile};
-use xt_core::manifest::job::Message;
-use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Run, Status};
-use xt_core::manifest::snapshot::Cadence;
-use xt_core::manifest::trace::Metric;
+use xt_core::fault::Exit;
 use xt_core::name::Name;
-use xt_core::number::Finite;
-use xt_core::verb::bind::WEIGHTS;
-use xt_core::verb::custody::missing;
-use xt_core::verb::doctor::report;
-use xt_core::verb::evaluate;
-use xt_record::{Attempt, RecordError};
-use xt_runtime::{
-    Clock, Followed, Request, Role, Runtime, RuntimeError, SampleEnd, Sampling, Secrets, Signals, Unfinished, follow,
-    worker,
-};
+use xt_runtime::{Clock, Request, Role, Runtime, Signals, worker};
 use xt_store::Store;
+
+#[path = "xt-run/admission.rs"]
+mod admission;
+#[path = "xt-run/doctor.rs"]
+mod doctor;
+#[path = "xt-run/following.rs"]
+mod following;
+#[path = "xt-run/requests.rs"]
+mod requests;
+#[path = "xt-run/results.rs"]
+mod results;
+#[path = "xt-run/sample.rs"]
+mod sample;
+
+use doctor::{Doctor, doctor};
+use requests::Finder;
+use results::Results;
+use sample::Sample;
 
 /// Run plans in custody: train, or measure what was trained; follow, cancel or sample runs; look what custody this host can give
 #[derive(Parser, Debug)]
-#[command(name = "xt-run", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
+#[command(name = "xt-run", version, subcommand_negates_reqs = true, subcommand_precedence_over_arg = true)]
 struct XtRun {
     /// Plans: files, digests in the store, or - for standard input [default: standard input]
     #[arg(value_name = "FILE")]
@@ -100,36 +95,6 @@ enum Verb {
     Sample(Sample),
     /// Say which isolation this host enforces, and what to do about what is missing; needs no plan and no store
     Doctor(Doctor),
-}
-
-#[derive(clap::Args, Debug)]
-struct Doctor {
-    /// Which set of controls: full, in-container or none
-    #[arg(long, value_name = "PROFILE", default_value = "full", value_parser = profile)]
-    profile: Profile,
-    /// Print the custody record (xt.custody/1) that a run would get, instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args, Debug)]
-struct Sample {
-    /// Run record, bundle or archive of a bundle: a file, a digest in the store, or - for standard input
-    #[arg(value_name = "RUN|BUNDLE")]
-    source: OsString,
-    /// What to go on from
-    #[arg(long, value_name = "TEXT", default_value = "\n", allow_hyphen_values = true,
-        value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    prompt: String,
-    /// Tokens to write
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    tokens: u64,
-    /// Divides the logits; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value = "0.8", value_parser = temperature)]
-    temperature: Finite,
-    /// Seed of the draws
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
 }
 
 impl Tool for XtRun {
@@ -211,19 +176,6 @@ fn main() -> ExitCode {
     left.get().and_then(|signal: Signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
 }
 
-/// Sets the whole sandbox up around nothing, and says what held. The floors are those of a plan without an intent.
-fn doctor(asked: &Doctor) -> Result<Exit, Error> {
-    let custody = xt_sandbox::doctor(asked.profile, Intent::default_for(1).isolation.floor)?;
-    let mut output = Output::new(None)?;
-    if asked.json {
-        output.document(&custody.encode())?;
-    } else {
-        report(&custody).iter().try_for_each(|line| output.line(line))?;
-    }
-    output.finish()?;
-    Ok(if missing(&custody).is_empty() { Exit::Yes } else { Exit::Custody })
-}
-
 /// The signal that ended the waiting.
 type Left = Cell<Option<Signal>>;
 
@@ -291,222 +243,16 @@ impl XtRun {
         let Some(followed) = self.follow(runtime, &attempt.id, &request.plan, role, signals, left)? else {
             return Ok(Done::Left);
         };
+        self.tell(&followed.run);
         results.run(&followed.run, self.measured(&request.plan, &followed.run)?)?;
         Ok(if followed.signal.is_some() { Done::Stop } else { Done::Next })
-    }
-
-    /// Submits a request, and waits or makes room for it when that was asked for; what was drained for it is then in
-    /// `request.beside`, also when this fails. `None` when a signal ended the waiting.
-    fn granted(
-        &self,
-        runtime: &Runtime,
-        request: &mut Request,
-        signals: Option<&Signals>,
-        left: &Left,
-    ) -> Result<Option<Attempt>, Error> {
-        let worker = Finder::new(self.worker.as_deref()).of(&request.plan)?;
-        let mut told = false;
-        loop {
-            let reasons = match runtime.submit_or_get(request, &worker) {
-                Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => reasons,
-                answer => return Ok(Some(answer?)),
-            };
-            if !told {
-                eprintln_quietly(&format!("xt-run: waiting: {}", reasons.join("; ")));
-                told = true;
-            }
-            if self.preempt {
-                runtime.make_room(request)?;
-            }
-            if pause(signals, left)? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Lets go on what was drained for a run. Whatever cannot go on now keeps what it has, closed to everybody else.
-    fn restore(
-        &self,
-        runtime: &Runtime,
-        drained: &[Name],
-        signals: Option<&Signals>,
-        left: &Left,
-    ) -> Result<(), Error> {
-        let find = || worker::find(self.worker.as_deref());
-        for attempt in drained {
-            let mut started = runtime.go_on(attempt, &find);
-            while matches!(started, Err(RuntimeError::Record(RecordError::Postponed { .. }))) && !pause(signals, left)?
-            {
-                started = runtime.go_on(attempt, &find);
-            }
-            let text = match started {
-                Ok(going_on) => format!("xt-run: {attempt} goes on as {}", going_on.id),
-                Err(error) => format!(
-                    "xt-run: {attempt} was drained and cannot go on, so what it had stays closed: {error}\nhint: \
-                     `xt-run --resume {attempt}` lets it go on; `xt-log resources` says what is closed, and how to open it"
-                ),
-            };
-            eprintln_quietly(&text);
-        }
-        Ok(())
-    }
-
-    fn requests(&self) -> Result<Vec<Request>, Error> {
-        let sources: Vec<Source> = self.plans.iter().map(|plan| Source::from(plan.as_os_str())).collect();
-        let documents = read_documents(&sources, &|digest| self.lookup(digest))?;
-        let several = documents.len() > 1;
-        let secrets = Secrets::given(&self.secret)?;
-        let mut faults = Faults::new();
-        let mut requests = Vec::new();
-        for (index, document) in documents.iter().enumerate() {
-            let request = Plan::decode(&document.value).map(|plan| Request {
-                operation: self.operation_id.clone(),
-                secrets: secrets.clone(),
-                cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
-                ..Request::new(plan, default_experiment())
-            });
-            match request.and_then(|request| request.check().map(|()| request)) {
-                Ok(request) => requests.push(Request { experiment: self.experiment_of(&request)?, ..request }),
-                Err(found) if several => faults.0.extend(found.within(&format!("{}:{index}", document.origin)).0),
-                Err(found) => faults.0.extend(found.0),
-            }
-        }
-        Ok(faults.or(requests)?)
-    }
-
-    /// What a run is counted under: as is said here, or as it was said before.
-    fn experiment_of(&self, request: &Request) -> Result<Name, Error> {
-        if let Some(named) = &self.experiment {
-            return Ok(named.clone());
-        }
-        let known = self.runtime()?.experiment_of(&request.plan, request.operation.as_ref())?;
-        Ok(known.unwrap_or_else(default_experiment))
-    }
-
-    /// What a succeeded run of a plan that measures has measured.
-    fn measured(&self, plan: &Plan, run: &Run) -> Result<Option<Evaluation>, Error> {
-        let metrics = plan.evaluation.as_ref().and_then(|_| evaluate::output(run, evaluate::METRICS));
-        let Some(metrics) = metrics else { return Ok(None) };
-        let metrics: Metrics = Metrics::decode(&parse_one(&self.lookup(metrics.digest)?, evaluate::METRICS)?)?;
-        Ok(evaluate::evaluation(plan, run, metrics))
     }
 
     fn lookup(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         Ok(Store::open(&self.common.store)?.get(digest)?)
     }
-
-    fn retry(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
-        let runtime = self.runtime()?;
-        let before = runtime.find(run)?;
-        let plan: Plan = Store::open(&self.common.store)?.manifest(before.plan)?;
-        let worker = Finder::new(self.worker.as_deref()).of(&plan)?;
-        let attempt = runtime.retry(&before.id, self.operation_id.as_ref(), &worker)?;
-        if self.detach {
-            let mut results = Results::new(self.output.clone());
-            results.line(attempt.id.to_string())?;
-            return results.finish();
-        }
-        self.to_its_end(&runtime, &attempt, Role::Owner("xt-run"), left)
-    }
-
-    fn attach(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
-        let runtime = self.runtime()?;
-        let attempt = runtime.find(run)?;
-        self.to_its_end(&runtime, &attempt, Role::Onlooker, left)
-    }
-
-    /// Follows an attempt to its end and writes its record.
-    fn to_its_end(&self, runtime: &Runtime, attempt: &Attempt, role: Role<'_>, left: &Left) -> Result<Exit, Error> {
-        let signals = Signals::block()?;
-        let plan = Store::open(&self.common.store)?.manifest(attempt.plan)?;
-        let Some(followed) = self.follow(runtime, &attempt.id, &plan, role, &signals, left)? else {
-            return Ok(Exit::Workload);
-        };
-        let mut results = Results::new(self.output.clone());
-        results.run(&followed.run, self.measured(&plan, &followed.run)?)?;
-        results.finish()
-    }
-
-    fn cancel(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
-        let (runtime, signals) = (self.runtime()?, Signals::block()?);
-        let attempt = runtime.find(run)?;
-        runtime.cancel(&attempt.id, "xt-run --cancel")?;
-        let plan = Store::open(&self.common.store)?.manifest(attempt.plan)?;
-        let Some(followed) = self.follow(&runtime, &attempt.id, &plan, Role::Onlooker, &signals, left)? else {
-            return Ok(Exit::Workload);
-        };
-        let mut output = Output::new(self.output.as_deref())?;
-        output.document(&followed.run.encode())?;
-        output.finish()?;
-        Ok(if followed.run.status == Status::Cancelled { Exit::Yes } else { Exit::No })
-    }
-
-    /// Stops a run where it can go on. A run that comes to its own end first is reported as what it is.
-    fn drain(&self, run: &Name, left: &Left) -> Result<Exit, Error> {
-        let runtime = self.runtime()?;
-        runtime.drain(&runtime.find(run)?.id, "xt-run --drain")?;
-        self.attach(run, left)
-    }
-
-    /// Follows a run with a progress bar; `None` when signals ended the waiting.
-    fn follow(
-        &self,
-        runtime: &Runtime,
-        attempt: &Name,
-        plan: &Plan,
-        role: Role<'_>,
-        signals: &Signals,
-        left: &Left,
-    ) -> Result<Option<Followed>, Error> {
-        let units = if plan.evaluation.is_some() { "batches" } else { "steps" };
-        let mut progress = Progress::new(&self.common, plan.candidate.name().as_str(), plan.work.steps, units);
-        let mut pace = Pace::of(plan);
-        let followed = follow(runtime, attempt, role, signals, &mut |message| match message {
-            Message::Step { line, nanoseconds } => {
-                let loss = line.loss.map_or("not finite".into(), |loss| format!("{:.4}", loss.get()));
-                let speed = pace.tokens_per_second(line.micro_batches, *nanoseconds);
-                progress.update(line.step, &format!("loss {loss}, {speed:.0} tokens/s"));
-            }
-            Message::Measured { batch, .. } => progress.update(*batch, ""),
-            Message::Metric { line } => progress.update(line.step, &measured(line)),
-            _ => {}
-        });
-        progress.finish();
-        match followed {
-            Ok(followed) => Ok(Some(followed)),
-            Err(Unfinished::Failed(error)) => Err(error.into()),
-            Err(Unfinished::Left(signal)) => {
-                left.set(Some(signal));
-                Ok(None)
-            }
-        }
-    }
 }
 
-/// The worker of each plan: a command is its own, and needs no other to be there.
-struct Finder<'a>(Option<&'a Path>);
-
-impl<'a> Finder<'a> {
-    const fn new(named: Option<&'a Path>) -> Self {
-        Self(named)
-    }
-
-    fn of(&self, plan: &Plan) -> Result<PathBuf, Error> {
-        match &plan.program {
-            Some(program) => Ok(PathBuf::from(&program.executable.path)),
-            None => Ok(worker::find(self.0)?),
-        }
-    }
-}
-
-/// The first measurements of a line, for people.
-fn measured(line: &Metric) -> String {
-    let shown = line.values.iter().filter_map(|(name, value)| Some((name, value.as_ref()?.approximate())));
-    shown.take(3).map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
-}
-
-/// How long to wait before asking again for what could not be had.
-const PAUSE: Duration = Duration::from_millis(200);
 /// What comes after a run.
 enum Done {
     /// The next one.
@@ -517,180 +263,6 @@ enum Done {
     Left,
 }
 
-/// Waits a little; whether a signal ends the waiting.
-fn pause(signals: Option<&Signals>, left: &Left) -> Result<bool, Error> {
-    std::thread::sleep(PAUSE);
-    let signal = signals.map(Signals::take).transpose()?.flatten();
-    left.set(signal.or(left.get()));
-    Ok(signal.is_some())
-}
-
-/// How fast it goes, smoothed.
-struct Pace {
-    tokens: f64,
-    seconds: f64,
-    tokens_per_micro_batch: f64,
-}
-
-impl Pace {
-    #[expect(clippy::cast_precision_loss, reason = "only shown")]
-    fn of(plan: &Plan) -> Self {
-        let per = plan.native().map_or(0, |candidate| candidate.batching.samples * candidate.model.context());
-        Self { tokens: 0.0, seconds: 0.0, tokens_per_micro_batch: per as f64 }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "only shown")]
-    fn tokens_per_second(&mut self, micro_batches: u64, nanoseconds: u64) -> f64 {
-        // Old steps count for less and less, so that the figure follows a change within some twenty steps.
-        self.tokens = self.tokens * 0.95 + micro_batches as f64 * self.tokens_per_micro_batch;
-        self.seconds = self.seconds * 0.95 + nanoseconds as f64 / 1e9;
-        if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 }
-    }
-}
-
-/// Run records on their way out. To standard output each goes at once; a file appears only when every run succeeded,
-/// and when one did not, the records go to standard output instead.
-struct Results {
-    file: Option<PathBuf>,
-    kept: Vec<String>,
-    exit: Exit,
-}
-
-impl Results {
-    fn new(file: Option<PathBuf>) -> Self {
-        Self { file, kept: Vec::new(), exit: Exit::Yes }
-    }
-
-    fn run(&mut self, run: &Run, measured: Option<Evaluation>) -> Result<(), Error> {
-        if self.exit == Exit::Yes {
-            self.exit = exit_of(run);
-        }
-        if run.status != Status::Succeeded {
-            eprintln_quietly(&format!("xt-run: {} {}: {}", run.attempt, run.status, run.cause));
-        }
-        self.line(measured.map_or_else(|| run.encode(), |evaluation| evaluation.encode()).canonical())
-    }
-
-    fn line(&mut self, line: String) -> Result<(), Error> {
-        if self.file.is_some() {
-            self.kept.push(line);
-            return Ok(());
-        }
-        Output::new(None)?.line(&line)
-    }
-
-    fn finish(self) -> Result<Exit, Error> {
-        let file = self.file.as_deref().filter(|_| self.exit == Exit::Yes);
-        let mut output = Output::new(file)?;
-        for line in &self.kept {
-            output.line(line)?;
-        }
-        output.finish()?;
-        Ok(self.exit)
-    }
-}
-
-/// A worker that was not started because of its isolation has left a custody record.
-fn exit_of(run: &Run) -> Exit {
-    match run.status {
-        Status::Succeeded => Exit::Yes,
-        Status::Drained => Exit::Drained,
-        Status::NotStarted if run.custody.is_some() => Exit::Custody,
-        _ => Exit::Workload,
-    }
-}
-
-/// Text without the control characters that move a terminal's cursor or change its state.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
-}
-
-fn eprintln_quietly(text: &str) {
-    drop(writeln!(io::stderr(), "{text}"));
-}
-
-/// What is counted under nothing in particular.
-fn default_experiment() -> Name {
-    Name::new("default").unwrap_or_else(|| unreachable!("a literal identifier"))
-}
-
 fn identifier(text: &str) -> Result<Name, String> {
     Name::new(text).ok_or_else(|| format!("expected an identifier of the form {}", Name::PATTERN))
-}
-
-fn profile(text: &str) -> Result<Profile, String> {
-    Profile::parse(text).ok_or_else(|| "expected full, in-container or none".into())
-}
-
-fn temperature(text: &str) -> Result<Finite, String> {
-    let number = text.parse().ok().and_then(Finite::new).filter(|number| (0.0..=100.0).contains(&number.get()));
-    number.ok_or_else(|| "expected a number from 0 to 100".into())
-}
-
-impl XtRun {
-    /// Lets the model of a run or bundle write.
-    fn sample(&self, sample: &Sample) -> Result<Exit, Error> {
-        let value = self.trained(&Source::from(sample.source.as_os_str()))?;
-        let store = Store::open(&self.common.store)?;
-        let (plan, weights) = model(&value)?;
-        let plan: Plan = store.manifest(plan)?;
-        let sampling = Sampling {
-            weights: weights.digest,
-            bytes: weights.bytes,
-            prompt: sample.prompt.clone(),
-            tokens: sample.tokens,
-            temperature: sample.temperature,
-            seed: sample.seed,
-        };
-        let (worker, signals) = (worker::find(self.worker.as_deref())?, Signals::block()?);
-        let mut output = Output::new(None)?;
-        output.bytes(sample.prompt.as_bytes())?;
-        // A model may write anything, and a model from a stranger may do so on purpose.
-        let to_people = io::stdout().is_terminal();
-        let mut written = Ok(());
-        let ended = xt_runtime::sample(&store, &plan, &sampling, &worker, &signals, &mut |text| {
-            let text = if to_people { printable(text) } else { text.to_string() };
-            written = output.bytes(text.as_bytes());
-            written.is_ok()
-        })?;
-        written?;
-        output.bytes(b"\n")?;
-        Ok(if ended == SampleEnd::Completed { Exit::Yes } else { Exit::Workload })
-    }
-}
-
-impl XtRun {
-    /// The run record or bundle at `source`; an archive is verified and taken into the store first.
-    fn trained(&self, source: &Source) -> Result<Value, Error> {
-        let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
-        let given = match source {
-            Source::Digest(digest) => Given::Text(self.lookup(*digest)?),
-            Source::Stdin => Given::look(io::stdin()).map_err(failed)?,
-            Source::File(path) => Given::look(std::fs::File::open(path).map_err(failed)?).map_err(failed)?,
-        };
-        match given {
-            Given::Text(text) => parse_one(&text, &source.name()),
-            Given::Archive(archive) => {
-                let store = Store::open_or_create(&self.common.store)?;
-                Ok(xt_bundle::import(&store, archive, &source.name())?.encode())
-            }
-        }
-    }
-}
-
-/// The plan and the trained parameters that a run record or a bundle names.
-fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {
-    let none = |what: &str| Faults::one("", "model.missing", format!("{what} names no {WEIGHTS}"));
-    if value.get("schema").and_then(Value::as_str) == Some(Bundle::TAG) {
-        let bundle = Bundle::decode(value)?;
-        let member = bundle.members.into_iter().find(|member| member.file.path.as_str().ends_with(WEIGHTS));
-        return Ok((bundle.plan, member.ok_or_else(|| none("this bundle"))?.file));
-    }
-    let run = Run::decode(value)?;
-    if run.status != Status::Succeeded {
-        let message = format!("only a succeeded run has a model, this one is {}: {}", run.status, run.cause);
-        return Err(Faults::one("/status", "model.status", message));
-    }
-    let file = run.artifacts.into_iter().find(|file| file.path.as_str() == WEIGHTS);
-    Ok((run.plan, file.ok_or_else(|| none("this run"))?))
 }

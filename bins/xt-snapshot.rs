@@ -33,7 +33,7 @@ use xt_store::Store;
 /// With --step, the state after that step: the stored one, or else one that is computed again from the nearest stored
 /// state before it, and accepted only if it is what the trace says bit for bit.
 #[derive(Parser, Debug)]
-#[command(name = "xt-snapshot", version, args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
+#[command(name = "xt-snapshot", version, subcommand_negates_reqs = true, subcommand_precedence_over_arg = true)]
 struct XtSnapshot {
     /// Run record: a file, a digest in the store, the name of an attempt, or - for standard input
     #[arg(value_name = "RUN", default_value = "-")]

@@ -135,6 +135,27 @@ fn run_torn() -> Run {
 }
 
 #[test]
+fn a_program_that_failed_is_told_with_the_last_line_it_said_and_where_the_rest_is() {
+    let folder = Folder::new();
+    let script = "echo first >&2; printf 'no such layer: \\033[2J nine\\n\\n' >&2; exit 3";
+    let plan = compiled(&folder, &candidate(&folder, script), &[]);
+    let outcome = ran(&folder, &plan).expect(14);
+    let run = record(&outcome, Status::Failed);
+    let log = format!(".xt/runs/{}/log/stderr", run.attempt);
+    for part in ["the last line of its standard error: no such layer: \u{fffd}[2J nine\n", &log] {
+        assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
+    }
+    assert!(!outcome.stderr.contains("first"), "{}", outcome.stderr);
+    let story = folder.xt("log").args(["why", run.attempt.as_str()]).run().expect(0).stdout;
+    assert!(story.contains("nine") && story.contains(&log), "{story}");
+    assert!(fs::read_to_string(folder.at(&log)).unwrap().starts_with("first\n"));
+    // The control: what succeeded has no last words, whatever it said.
+    let fine = compiled(&folder, &candidate(&folder, "echo much >&2"), &[]);
+    let outcome = ran(&folder, &fine).expect(0);
+    assert!(!outcome.stderr.contains("standard error"), "{}", outcome.stderr);
+}
+
+#[test]
 fn data_lies_under_the_names_of_the_dataset_and_nothing_else_of_the_host_is_there() {
     let folder = Folder::new();
     folder.write("data/a/one.txt", "one");

@@ -118,6 +118,11 @@ fn five_seeds_are_trained_frozen_and_measured_in_one_pipeline() {
     let seeds: Vec<u64> = evaluations.iter().map(|evaluation| evaluation.subject.seed).collect();
     assert_eq!(seeds, [1, 2, 3, 4, 5]);
     let store = world.store();
+    let stories = world.xt("log").args(["why", "default"]).run().expect(0).stdout;
+    let told =
+        stories.lines().filter(|story| story.contains("is an attempt at an evaluation of bundle sha256:")).count();
+    assert_eq!((told, stories.lines().count()), (5, 10), "{stories}");
+    assert!(stories.lines().last().unwrap().contains(" batches in "), "{stories}");
     for evaluation in &evaluations {
         assert_eq!((evaluation.seed, evaluation.split.as_str()), (11, "train"));
         assert_eq!(evaluation.fingerprint, evaluations[0].fingerprint, "all are measured alike");

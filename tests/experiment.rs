@@ -109,6 +109,20 @@ fn an_experiment_with_an_objective_is_found_by_its_id() {
 }
 
 #[test]
+fn an_experiment_that_is_named_by_an_id_must_be_there() {
+    let folder = folder();
+    for id in [format!("sha256:{}", "0".repeat(64)).as_str(), "exp-0123456789ab"] {
+        let compiled = folder.xt("compile").args(["--experiment", id, "candidate.json"]).run();
+        refused(&compiled, 10, "record.unknown");
+        let plan = folder.xt("compile").arg("candidate.json").run().expect(0).stdout;
+        refused(&folder.xt("run").args(["--experiment", id]).input(plan).run(), 10, "record.unknown");
+    }
+    assert_eq!(experiments(&folder), Vec::<String>::new());
+    // The control: a name of one's own makes an experiment.
+    folder.xt("compile").args(["--experiment", "exp-width", "candidate.json"]).run().expect(0);
+}
+
+#[test]
 fn an_operation_id_is_one_request_in_one_experiment() {
     let folder = folder();
     let first = folder.xt("compile").arg("candidate.json").run().expect(0).stdout;

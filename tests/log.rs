@@ -45,6 +45,7 @@ impl Bench {
             request: Digest::of(format!("request {seed}").as_bytes()),
             operation: None,
             subject: None,
+            scope: None,
             now: at(0),
         };
         self.record.submit(&submission).unwrap().attempt()

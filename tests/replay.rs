@@ -125,6 +125,28 @@ fn an_archive_is_replayed_in_an_empty_store_and_is_equal() {
 }
 
 #[test]
+fn a_held_run_is_repeated_when_it_is_held_again_at_the_same_step() {
+    let bench = Bench::new();
+    let held = bench.run(&bench.plan("held-after 3", STEPS), &[]).run(Status::Held, 14);
+    let store = bench.store_path();
+    let id = held.id().to_string();
+    let report = replay(&bench.path(""), &["--store", store.to_str().unwrap(), &id], b"").expect(0);
+    assert_eq!(report.replay().outcome, Outcome::Equal);
+    let steps = held.progress.steps;
+    let told = format!("replay: equal, {steps} of {steps} steps, and held like the recorded run at step ");
+    assert!(report.stderr.starts_with(&told), "{}", report.stderr);
+    // What was held is never frozen, and it is said what to do instead.
+    let frozen = tool(
+        &bench.path(""),
+        env!("CARGO_BIN_EXE_xt-freeze"),
+        Path::new(STAND_IN),
+        &["--store", store.to_str().unwrap(), &id],
+        b"",
+    );
+    assert!(frozen.code == Some(15) && frozen.stderr.contains("hint: a held run is never frozen"), "{}", frozen.stderr);
+}
+
+#[test]
 fn a_run_record_and_a_bundle_are_found_in_the_store() {
     let Original { bench, run, .. } = original();
     let store = bench.store_path();

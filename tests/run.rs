@@ -17,17 +17,20 @@ use nix::unistd::Pid;
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
+use xt_core::manifest::candidate::Model;
+use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::custody::State;
 use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::network::Activation;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{Run, Status};
-use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::read_steps;
 use xt_core::name::Name;
+use xt_core::number::Finite;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::settle::AttemptState;
-use xt_runtime::Order;
+use xt_runtime::{Order, Request};
 
 /// Everything that the stand-in writes.
 const ALL: [&str; 4] = [CONFIGURATION, WEIGHTS, "model/starts", "trace/steps.jsonl"];
@@ -196,7 +199,7 @@ fn a_worker_that_cannot_be_started_is_not_started_and_the_record_says_why() {
     let lacking = own("lacking", 0o755);
     let bytes = std::fs::read(&lacking).unwrap();
     std::fs::write(&lacking, replaced(&bytes, b"libgcc_s.so.1\0", b"libnone_.so.1\0")).unwrap();
-    let cases = [(own("not-executable", 0o644), "EACCES"), (script, "no ELF program"), (lacking, "libnone_.so.1")];
+    let cases = [(own("not-executable", 0o644), "EACCES"), (script, "ELF program"), (lacking, "libnone_.so.1")];
     for (worker, why) in cases {
         let mut command = bench.xt_run(&["--worker", worker.to_str().unwrap(), &bench.write("plan.json", &plan)]);
         let run = Ended::of(command.output().unwrap()).run(Status::NotStarted, 14);
@@ -533,7 +536,33 @@ fn a_trained_model_writes_text_in_the_same_custody_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(bench.store_path().join("runs")).unwrap().count(), 1);
     let failed = bench.run(&bench.plan("exit-early 1", 3), &[]).run(Status::Failed, 14);
     let refused = Ended::of(bench.xt_run(&["sample", &failed.id().to_string()]).output().unwrap());
+    mute(&bench, &run);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(10), ""));
+}
+
+/// A model that writes no text is refused before anything is started: there is no worker where one would be looked for.
+#[track_caller]
+fn mute(bench: &Bench, run: &Run) {
+    let store = bench.store();
+    let mut plan: Plan = store.manifest(run.plan).unwrap();
+    let Hypothesis::Native(candidate) = &mut plan.candidate else { panic!() };
+    candidate.model = Model::Mlp {
+        inputs: 4,
+        widths: vec![8],
+        outputs: 3,
+        activation: Activation::Relu,
+        dropout: Finite::new(0.0).unwrap(),
+        initializer_gain: Finite::new(1.0).unwrap(),
+    };
+    let other = Run { plan: store.put_manifest(&plan).unwrap(), ..run.clone() };
+    store.put_manifest(&other).unwrap();
+    let sample =
+        |id: String| Ended::of(bench.xt_run(&["sample", &id, "--worker", "/nowhere/xt-train"]).output().unwrap());
+    let refused = sample(other.id().to_string());
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(10), ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains("makes 3 numbers of 4, and writes no text"), "{}", refused.stderr);
+    let control = sample(run.id().to_string());
+    assert!(control.code != Some(10) && control.stderr.contains("/nowhere/xt-train"), "{}", control.stderr);
 }
 
 #[test]
@@ -649,15 +678,10 @@ fn a_partial_replay_is_a_run_of_the_same_plan_that_stops_where_it_was_told_to() 
     let bench = Bench::new();
     let plan = bench.plan("", 6);
     let whole = bench.run(&plan, &[]).run(Status::Succeeded, 0);
-    let attempt = bench.intend(&plan, "op-a");
-    let order = Order {
-        attempt: attempt.id.clone(),
-        mode: Mode::Replay,
-        to_step: Some(2),
-        cadence: Cadence::NONE,
-        from: None,
-        worker: env!("CARGO_BIN_EXE_xt-stand-in").into(),
-    };
+    let request = Request::new(plan.clone(), Name::new("default").unwrap());
+    let request = Request { mode: Mode::Replay, to_step: Some(2), ..request };
+    let attempt = bench.intend_request(&request, "op-a");
+    let order = Order { attempt: attempt.id.clone(), worker: env!("CARGO_BIN_EXE_xt-stand-in").into() };
     std::fs::create_dir_all(bench.run_folder(&attempt.id).join("log")).unwrap();
     std::fs::create_dir_all(bench.run_folder(&attempt.id).join("in")).unwrap();
     std::fs::create_dir_all(bench.run_folder(&attempt.id).join("work")).unwrap();

@@ -140,7 +140,7 @@ fn claimed_by(bench: &Bench, process: &Process) -> Name {
     let now = xt_core::instant::Instant::from_unix(1).unwrap();
     bench.record().claim(&attempt.id, process, now).unwrap();
     std::fs::create_dir_all(bench.run_folder(&attempt.id)).unwrap();
-    std::fs::write(bench.run_folder(&attempt.id).join("launching"), "").unwrap();
+    std::fs::write(bench.run_folder(&attempt.id).join("lock"), "1").unwrap();
     attempt.id
 }
 

@@ -7,13 +7,16 @@ mod bench;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bench::{Bench, Ended};
 use xt_core::canonical::parse;
-use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::field::Manifest as _;
+use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::run::{Run, Status};
 use xt_core::name::Name;
 use xt_core::verb::settle::AttemptState;
@@ -40,10 +43,36 @@ fn starts(bench: &Bench, run: &Run) -> usize {
     bench.store().get(file.digest).unwrap().len()
 }
 
+/// A command that writes one line to a file of the host, and no more.
+const COUNTS: &str = r#"{"schema":"xt.candidate/1","name":"counts",
+    "trainer":{"kind":"command","executable":"/bin/sh","arguments":["-euc","echo started >> STARTS"],"environment":{},
+        "roots":[],"files":{},"threads":1},
+    "parameters":{},"data":null,"steps":null,"regime":"exact"}"#;
+
+/// The plan of a command that counts its starts in `file`, outside of any custody that would keep it from that.
+fn counting(bench: &Bench, file: &Path) -> String {
+    fs::set_permissions(bench.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(file, "").unwrap();
+    // The trainer is another user when root starts it.
+    fs::set_permissions(file, PermissionsExt::from_mode(0o666)).unwrap();
+    let mut intent = Intent::default_for(1);
+    intent.isolation.profile = Profile::None;
+    intent.isolation.floor.values_mut().for_each(|floor| *floor = Floor::Preferred);
+    intent.resources.memory_bytes = 64 << 20;
+    fs::write(bench.path("intent.json"), intent.encode().canonical()).unwrap();
+    fs::write(bench.path("candidate.json"), COUNTS.replace("STARTS", file.to_str().unwrap())).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xt-compile"));
+    command.args(["--intent", "intent.json", "-o", "plan.json", "candidate.json"]).current_dir(bench.path(""));
+    let output = command.env_clear().env("XT_STORE", bench.store_path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    bench.path("plan.json").to_str().unwrap().into()
+}
+
 #[test]
 fn two_hundred_submissions_of_fifty_operation_ids_are_fifty_workloads() {
     let bench = Bench::new();
-    let file = bench.write("plan.json", &bench.plan("", 3));
+    let counted = bench.path("starts");
+    let file = counting(&bench, &counted);
     let children: Vec<_> = (0..200)
         .map(|number| {
             let id = format!("op-{}", number % 50);
@@ -57,11 +86,12 @@ fn two_hundred_submissions_of_fifty_operation_ids_are_fifty_workloads() {
     }
     let attempts: BTreeSet<&Name> = runs.iter().map(|run| &run.attempt).collect();
     assert_eq!((runs.len(), attempts.len(), bench.record().attempts().unwrap().len()), (200, 50, 50));
-    let mut counted = BTreeSet::new();
-    let started: usize =
-        runs.iter().filter(|run| counted.insert(run.attempt.clone())).map(|run| starts(&bench, run)).sum();
-    println!("200 submissions of 50 operation ids: {started} workloads started");
-    assert_eq!(started, 50);
+    let started = fs::read_to_string(&counted).unwrap();
+    println!("200 submissions of 50 operation ids: {} workloads by their own count", started.lines().count());
+    assert_eq!(started, "started\n".repeat(50));
+    // The control: a fifty-first operation is a fifty-first workload, and counts itself.
+    Ended::of(bench.xt_run(&["--operation-id", "op-50", &file]).output().unwrap()).run(Status::Succeeded, 0);
+    assert_eq!(fs::read_to_string(&counted).unwrap().lines().count(), 51);
     let checked = log(&bench, &["rebuild", "--check"]).output().unwrap();
     assert!(checked.status.success(), "{}", text(&checked));
 }
@@ -133,11 +163,11 @@ fn whatever_the_umask_a_run_works_and_others_read_what_it_lets_them_read() {
         let bench = Bench::new();
         let file = bench.write("plan.json", &bench.plan("", 3));
         fs::remove_dir_all(bench.store_path()).unwrap();
-        fs::set_permissions(bench.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(bench.path(""), PermissionsExt::from_mode(0o755)).unwrap();
         let root = nix::unistd::geteuid().is_root();
         let tool = |program: &str| -> String {
             // Somebody else may not come to where this was built.
-            let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
+            let name = Path::new(program).file_name().unwrap().to_str().unwrap();
             fs::copy(program, bench.path(name)).unwrap();
             bench.path(name).to_str().unwrap().into()
         };
@@ -171,7 +201,7 @@ fn whatever_the_umask_a_run_works_and_others_read_what_it_lets_them_read() {
 }
 
 /// What somebody who is not root sees of a path.
-fn guest(program: &str, path: &std::path::Path) -> bool {
+fn guest(program: &str, path: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg(path).uid(65_534).gid(65_534).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().unwrap().success()
@@ -186,7 +216,7 @@ fn root_with_any_umask_gives_its_trainer_what_it_needs_and_nobody_else_more() {
     for (umask, hidden) in [("077", true), ("027", true), ("022", false)] {
         for profile in [Profile::Full, Profile::InContainer, Profile::None] {
             let bench = Bench::new();
-            fs::set_permissions(bench.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            fs::set_permissions(bench.path(""), PermissionsExt::from_mode(0o755)).unwrap();
             let plan = bench.plan_with("", 3, |intent| {
                 intent.isolation.profile = profile;
                 if profile != Profile::Full {

@@ -1,195 +1,23 @@
 //! The crash matrix: `kill -9` of client, supervisor, both, and everything at once, before each system call by which they
 //! change the disk or start a process. After `xt-log reconcile` no workload was started twice, as it counts itself, and
-//! each was started once but where the supervisor died at its very word to start; nothing claims a success that did not
-//! happen; and the record follows from its events.
+//! each was started once but where it was killed before it could count (`Scene::started_once`); nothing claims a success
+//! that did not happen; and the record follows from its events.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/bench.rs"]
 mod bench;
+#[path = "support/scene.rs"]
+mod scene;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use bench::{Bench, Ended, member, processes_of, runs, wait_for};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use xt_core::canonical::parse_all;
-use xt_core::digest::Digest;
-use xt_core::field::Manifest as _;
-use xt_core::manifest::intent::{Floor, Profile};
-use xt_core::manifest::plan::Plan;
-use xt_core::manifest::snapshot::Cadence;
+use bench::{processes_of, runs, wait_for};
+use scene::{Scene, XT_LOG, has_strace, kill_9, matrix, was_killed};
 use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, Machine as _};
-use xt_runtime::{Clock, Order, Runtime};
-
-/// The calls that are points of the matrix.
-const CALLS: &str =
-    "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,clone,clone3,vfork";
-
-const XT_LOG: &str = env!("CARGO_BIN_EXE_xt-log");
-const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
-
-fn has_strace() -> bool {
-    let found =
-        Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output().is_ok_and(|o| o.status.success());
-    if !found {
-        eprintln!("not run here: strace is missing or may not trace");
-    }
-    found
-}
-
-/// A store, a plan that counts its starts in a file of the host, and a worker of its own name.
-struct Scene {
-    bench: Bench,
-    plan: Plan,
-    worker: PathBuf,
-}
-
-impl Scene {
-    /// A run of `steps` steps that behaves as `behaviour` says and counts its starts.
-    fn new(behaviour: &str, steps: u64) -> Self {
-        let bench = Bench::new();
-        let open = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
-        // The trainer is another user when root starts it.
-        open(&bench.path(""), 0o755);
-        fs::write(bench.path("starts"), "").unwrap();
-        open(&bench.path("starts"), 0o666);
-        let name = bench.path("").components().next_back().unwrap().as_os_str().to_str().unwrap().to_string();
-        let worker = bench.path(&format!("worker-{name}"));
-        fs::copy(STAND_IN, &worker).unwrap();
-        let purpose = format!("{behaviour} count {}", bench.path("starts").display());
-        let plan = bench.plan_with(&purpose, steps, |intent| {
-            intent.isolation.profile = Profile::None;
-            for control in xt_core::verb::custody::CONTROLS {
-                intent.isolation.floor.insert((*control).to_string(), Floor::Preferred);
-            }
-        });
-        bench.write("plan.json", &plan);
-        Self { bench, plan, worker }
-    }
-
-    fn starts(&self) -> usize {
-        fs::read(self.bench.path("starts")).unwrap().len()
-    }
-
-    /// Holds the workload's own count of its starts against `state`: one. None only where the supervisor died between
-    /// its word to start and the first act of the workload; nobody can tell then, and the record must say `lost`.
-    #[track_caller]
-    fn started_once(&self, state: AttemptState, point: usize) {
-        let told = self.bench.run_folder(&self.bench.attempt().id).join("launching").exists();
-        match self.starts() {
-            1 => {}
-            0 if told && state == AttemptState::Lost => println!("point {point}: killed at its word to start; lost"),
-            starts => panic!("point {point}: {state}, started {starts} times"),
-        }
-    }
-
-    /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
-    fn tampered(&self, program: &str, arguments: &[&str], signal: &str, point: usize) -> Command {
-        let mut command = Command::new("strace");
-        command.args(["-qq", "-o"]).arg(self.bench.path("trace")).args(["-e", &format!("trace={CALLS}"), "-e"]);
-        command.arg(format!("inject={CALLS}:signal={signal}:when={point}")).arg(program).args(arguments);
-        command.env_clear().env("XT_STORE", self.bench.store_path()).env("XT_TRAIN", &self.worker);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    fn log(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(XT_LOG);
-        command.args(arguments).env_clear().env("XT_STORE", self.bench.store_path());
-        command.env("XT_TRAIN", &self.worker).stdin(Stdio::null()).output().unwrap()
-    }
-
-    /// What was found by `xt-log reconcile`, which must leave nothing to a person.
-    fn reconcile(&self) -> Vec<String> {
-        let output = self.log(&["reconcile"]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let found = parse_all(&output.stdout).unwrap();
-        found.iter().map(|found| member(found, "/found").to_string()).collect()
-    }
-
-    /// Asks for the plan under the one operation id, in the foreground, as somebody does who got no answer.
-    fn ask_again(&self) -> Ended {
-        let plan = self.bench.path("plan.json");
-        let arguments = ["--operation-id", "op-a", "--worker", self.worker.to_str().unwrap(), plan.to_str().unwrap()];
-        Ended::of(self.bench.xt_run(&arguments).output().unwrap())
-    }
-
-    /// Waits until everything has ended, and holds the whole truth against itself. Gives the state of the only attempt.
-    #[track_caller]
-    fn settled(&self, point: &str) -> AttemptState {
-        let waited = self.log(&["wait", "default", "--timeout", "60"]);
-        assert_eq!(waited.status.code(), Some(0), "{point}: {waited:?}");
-        let attempt = self.bench.attempt();
-        assert!(attempt.state.is_terminal(), "{point}: {attempt:?}");
-        let run: xt_core::manifest::run::Run = self.bench.store().manifest(attempt.run_record.unwrap()).unwrap();
-        assert_eq!(run.status.to_string(), attempt.state.to_string(), "{point}");
-        let succeeded = attempt.state == AttemptState::Succeeded;
-        assert_eq!(run.artifacts.is_empty(), !succeeded, "{point}: only success has artifacts");
-        assert_eq!(run.progress.completed && run.exit.code == Some(0), succeeded, "{point}: {}", run.cause);
-        for artifact in &run.artifacts {
-            assert_eq!(Digest::of(&self.bench.store().get(artifact.digest).unwrap()), artifact.digest, "{point}");
-        }
-        let again = self.ask_again();
-        assert_eq!(again.runs()[0].attempt, attempt.id, "{point}: the same operation is the same workload");
-        let checked = self.log(&["rebuild", "--check"]);
-        assert_eq!(checked.status.code(), Some(0), "{point}: {}", String::from_utf8_lossy(&checked.stdout));
-        assert!(processes_of(&self.worker).is_empty(), "{point}: no worker is left");
-        attempt.state
-    }
-
-    /// Records the wish and writes the order, as a client does before it starts a supervisor.
-    fn ordered(&self) -> Name {
-        let attempt = self.bench.intend(&self.plan, "op-a").id;
-        let folder = self.bench.run_folder(&attempt);
-        for part in ["in", "out", "work", "log"] {
-            fs::create_dir_all(folder.join(part)).unwrap();
-        }
-        let order = Order {
-            attempt: attempt.clone(),
-            mode: self.plan.mode,
-            to_step: None,
-            cadence: Cadence::NONE,
-            from: None,
-            worker: self.worker.to_str().unwrap().into(),
-        };
-        fs::write(folder.join("order.json"), order.encode().canonical()).unwrap();
-        attempt
-    }
-
-    /// The supervisor of `attempt`, by hand.
-    fn supervisor(&self, attempt: &Name, signal: &str, point: usize) -> Child {
-        let store = self.bench.store_path();
-        let arguments = ["--supervise", store.to_str().unwrap(), attempt.as_str()];
-        self.tampered(env!("CARGO_BIN_EXE_xt-run"), &arguments, signal, point).spawn().unwrap()
-    }
-}
-
-fn was_killed(output: &Output) -> bool {
-    output.status.code().is_none_or(|code| code == 137)
-}
-
-/// Kills a process, if it still runs.
-fn kill_9(pid: u32) {
-    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
-}
-
-/// Tries the points of a scenario until it ends without meeting one, and prints what became of them.
-fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<AttemptState>) -> usize {
-    let mut ends = std::collections::BTreeMap::new();
-    let mut points = 0;
-    for point in (1..).step_by(every) {
-        let Some(state) = at(point) else { break };
-        points += 1;
-        *ends.entry(state.to_string()).or_insert(0) += 1;
-    }
-    println!("{name}: {points} points, no workload started twice; ends: {ends:?}");
-    points
-}
+use xt_runtime::{Clock, Runtime};
 
 #[test]
 fn a_client_killed_at_any_step_of_submitting_leaves_one_workload_or_a_wish_that_is_carried_out() {
@@ -378,32 +206,40 @@ fn a_client_killed_at_any_step_of_cancelling_an_experiment_leaves_it_whole() {
     assert!(points >= 3, "{points}");
 }
 
+/// Kills a supervisor before its call number `point`, in a run that is told to stop by `wish` as soon as it runs. Gives
+/// what is left, how it ended, and whether the supervisor came to that call.
+///
+/// Its first calls are those of every run. One that is killed there is replaced, and the other one is told to stop.
+fn killed_after(wish: &str, point: usize) -> (Scene, AttemptState, bool) {
+    let scene = hanging();
+    let attempt = scene.ordered();
+    let mut child = scene.supervisor(&attempt, "SIGKILL", point);
+    let ran = wait_for("the run or its end", || {
+        let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
+        if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
+    });
+    let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
+    if ran {
+        let ask = if wish == "--cancel" { Runtime::cancel } else { Runtime::drain };
+        ask(&runtime, &attempt, "the test").unwrap();
+    }
+    let met = was_killed(&child.wait_with_output().unwrap());
+    scene.reconcile();
+    if !ran {
+        scene.bench.xt_run(&[wish, attempt.as_str()]).output().unwrap();
+    }
+    let state = scene.settled(&format!("{wish}, point {point}"));
+    scene.started_once(state, point);
+    (scene, state, met)
+}
+
 #[test]
 fn a_supervisor_killed_at_any_step_after_a_cancel_never_claims_success() {
     if !has_strace() {
         return;
     }
-    // Its first calls are those of every run; the cancel comes when it runs.
     let points = matrix("cancel, supervisor killed", 2, |point| {
-        let scene = hanging();
-        let attempt = scene.ordered();
-        let mut child = scene.supervisor(&attempt, "SIGKILL", point);
-        let ran = wait_for("the run or its end", || {
-            let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
-            if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
-        });
-        if ran {
-            let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
-            runtime.cancel(&attempt, "the test").unwrap();
-        }
-        let met = was_killed(&child.wait_with_output().unwrap());
-        scene.reconcile();
-        if !ran {
-            // It was killed before: another one took over, and it is stopped now.
-            scene.bench.xt_run(&["--cancel", attempt.as_str()]).output().unwrap();
-        }
-        let state = scene.settled(&format!("point {point}"));
-        scene.started_once(state, point);
+        let (_, state, met) = killed_after("--cancel", point);
         assert!(matches!(state, AttemptState::Cancelled | AttemptState::Lost), "point {point}: {state}");
         met.then_some(state)
     });
@@ -442,25 +278,7 @@ fn a_supervisor_killed_at_any_step_after_a_drain_never_claims_more_than_it_store
     }
     let mut drained = 0;
     let points = matrix("drain, supervisor killed", 2, |point| {
-        let scene = hanging();
-        let attempt = scene.ordered();
-        let mut child = scene.supervisor(&attempt, "SIGKILL", point);
-        let ran = wait_for("the run or its end", || {
-            let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
-            if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
-        });
-        let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
-        if ran {
-            runtime.drain(&attempt, "the test").unwrap();
-        }
-        let met = was_killed(&child.wait_with_output().unwrap());
-        scene.reconcile();
-        if !ran {
-            // It was killed before: another one took over, and it is stopped now.
-            scene.bench.xt_run(&["--drain", attempt.as_str()]).output().unwrap();
-        }
-        let state = scene.settled(&format!("point {point}"));
-        scene.started_once(state, point);
+        let (scene, state, met) = killed_after("--drain", point);
         assert!(matches!(state, AttemptState::Drained | AttemptState::Lost), "point {point}: {state}");
         let record = scene.bench.attempt().run_record.unwrap();
         let run: xt_core::manifest::run::Run = scene.bench.store().manifest(record).unwrap();
@@ -605,8 +423,8 @@ fn a_killed_freeze_leaves_no_half_bundle_and_can_be_done_again() {
         }
         if target.exists() {
             // What has its name is whole.
-            let verified = scene.tampered(program, &["verify", target.to_str().unwrap()], "SIGKILL", 100_000).output();
-            assert_eq!(verified.unwrap().status.code(), Some(0), "point {point}");
+            let verified = scene.tool(program, &["verify", target.to_str().unwrap()]);
+            assert_eq!(verified.status.code(), Some(0), "point {point}: {verified:?}");
             fs::remove_file(&target).unwrap();
         }
         Some(scene.settled(&format!("point {point}")))

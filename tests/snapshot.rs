@@ -6,13 +6,15 @@
 mod bench;
 #[path = "support/forge.rs"]
 mod forge;
+#[path = "support/training.rs"]
+mod training;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use bench::{Bench, Ended, wait_for};
+use training::{True, tool};
 use xt_core::canonical::{Value, parse, parse_all};
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest};
@@ -32,25 +34,6 @@ use xt_store::Store;
 
 const STEPS: u64 = 12;
 const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
-
-/// A tool over the store of a bench, with `worker` to train.
-fn tool(store: &Path, name: &str, worker: &Path, arguments: &[&str]) -> Ended {
-    let program = match name {
-        "snapshot" => env!("CARGO_BIN_EXE_xt-snapshot"),
-        "replay" => env!("CARGO_BIN_EXE_xt-replay"),
-        "freeze" => env!("CARGO_BIN_EXE_xt-freeze"),
-        "run" => env!("CARGO_BIN_EXE_xt-run"),
-        other => panic!("{other}"),
-    };
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .env("XT_STORE", store)
-        .env("XT_TRAIN", worker)
-        .current_dir(store.parent().unwrap());
-    Ended::of(command.stdin(Stdio::null()).output().unwrap())
-}
 
 #[track_caller]
 fn document<M: Manifest>(ended: &Ended, code: i32) -> M {
@@ -443,63 +426,6 @@ fn two_recorded_traces_are_compared_and_drawn_without_running_anything() {
 
 // ---- one planted bit, with the true worker ----
 
-/// The true worker and a store with a run of it, or nothing where it is not built.
-struct True {
-    folder: tempfile::TempDir,
-    run: Option<Run>,
-}
-
-impl True {
-    fn new(arguments: &[&str]) -> Option<Self> {
-        let mut place = Self::compiled(8)?;
-        let all: Vec<&str> = arguments.iter().copied().chain(["plan.json"]).collect();
-        place.run = Some(place.tool("run", &all).run(Status::Succeeded, 0));
-        Some(place)
-    }
-
-    /// A store with a plan of so many steps.
-    fn compiled(steps: u64) -> Option<Self> {
-        let worker = xt_harness::programs().join("xt-train");
-        if !worker.exists() {
-            println!("not run here: xt-train is not built");
-            return None;
-        }
-        let place = Self { folder: tempfile::tempdir().unwrap(), run: None };
-        let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/train/in").join(name);
-        fs::copy(source("text.txt"), place.folder.path().join("text.txt")).unwrap();
-        let candidate = fs::read_to_string(source("candidate.json")).unwrap();
-        assert!(candidate.contains("\"steps\": 8"));
-        let candidate = candidate.replace("\"steps\": 8", &format!("\"steps\": {steps}"));
-        fs::write(place.folder.path().join("candidate.json"), candidate).unwrap();
-        place.command(env!("CARGO_BIN_EXE_xt-compile"), &["dataset", "text.txt", "-o", "dataset.json"]);
-        place.command(env!("CARGO_BIN_EXE_xt-compile"), &["candidate.json", "-o", "plan.json"]);
-        Some(place)
-    }
-
-    fn run(&self) -> &Run {
-        self.run.as_ref().unwrap()
-    }
-
-    fn command(&self, program: &str, arguments: &[&str]) {
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear().env("XT_STORE", self.store_path()).current_dir(self.folder.path());
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn store_path(&self) -> PathBuf {
-        self.folder.path().join("store")
-    }
-
-    fn store(&self) -> Store {
-        Store::open(&self.store_path()).unwrap()
-    }
-
-    fn tool(&self, name: &str, arguments: &[&str]) -> Ended {
-        tool(&self.store_path(), name, &xt_harness::programs().join("xt-train"), arguments)
-    }
-}
-
 /// Flips one bit of one element of a tensor in the file of a snapshot.
 fn flipped(file: &[u8], name: &str, element: usize) -> Vec<u8> {
     let values = |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<f32>>();
@@ -594,6 +520,7 @@ fn lost(store: &Store, run: &Run, change: impl FnOnce(&Run) -> Run) -> Name {
         plan: run.plan,
         request: run.request,
         subject: None,
+        scope: None,
         operation: None,
         now,
     };
@@ -619,6 +546,9 @@ fn a_true_run_that_was_drained_and_resumed_freezes_and_replays_in_an_empty_store
     wait_for("some steps", || (lines() > 10).then_some(()));
     let part = place.tool("run", &["--drain", &attempt]).run(Status::Drained, 76);
     assert!(part.progress.steps < MANY, "{}", part.progress.steps);
+    let unfrozen = place.tool("freeze", &[&part.id().to_string()]);
+    assert_eq!(unfrozen.code, Some(15));
+    assert!(unfrozen.stderr.contains("hint: `xt-run --resume"), "{}", unfrozen.stderr);
     let resumed = place.tool("run", &["--resume", &attempt]).run(Status::Succeeded, 0);
     assert_eq!((&resumed.trace, &resumed.artifacts), (&undisturbed.trace, &undisturbed.artifacts));
     println!(

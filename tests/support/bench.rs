@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use xt_core::canonical::{self, Value};
 use xt_core::digest::Digest;
-use xt_core::field::Manifest as _;
+use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::dataset::{Format, GroupBy, Splitting};
@@ -21,6 +21,7 @@ use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{self, Tokens};
 use xt_core::verb::settle::AttemptState;
 use xt_record::{Attempt, Record, Submission};
+use xt_runtime::Request;
 use xt_store::Store;
 
 /// The data of every plan here.
@@ -133,14 +134,21 @@ impl Bench {
 
     /// Records the wish for a plan and does no more, as a process does that is killed right then.
     pub fn intend(&self, plan: &Plan, operation: &str) -> Attempt {
+        self.intend_request(&Request::new(plan.clone(), Name::new("default").unwrap()), operation)
+    }
+
+    /// The same for a request that asks for something beside its plan.
+    pub fn intend_request(&self, request: &Request, operation: &str) -> Attempt {
+        let plan = &request.plan;
         let submission = Submission {
-            experiment: Name::new("default").unwrap(),
+            experiment: request.experiment.clone(),
             fingerprint: plan.fingerprint,
             seed: plan.seed,
             plan: self.store().put_manifest(plan).unwrap(),
-            request: plan.request,
+            request: request.digest(),
             operation: Some(Name::new(operation).unwrap()),
             subject: None,
+            scope: request.scope().map(|scope| scope.write()),
             now: xt_core::instant::Instant::from_unix(1).unwrap(),
         };
         self.record().submit(&submission).unwrap().attempt()

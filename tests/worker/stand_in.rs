@@ -257,6 +257,11 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
         if !at("leave-out", step) {
             voice.say(&Message::Step { line: Box::new(line), nanoseconds: 1000 })?;
         }
+        // As the true worker does: the step at which it is held is in the trace.
+        if at("held-after", step) {
+            voice.say(&Message::Held { step, reason: "the loss is not finite".into() })?;
+            exit(3);
+        }
         misbehave(behaviour, argument, step)?;
         draining |= ear.drained();
         if span.cadence.due(step, last) || (draining && step < last) {

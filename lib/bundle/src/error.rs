@@ -58,6 +58,19 @@ impl BundleError {
     }
 }
 
+/// What helps when a run may not be frozen: its status stands in the message of the fault about it.
+fn way_on(faults: &Faults) -> Option<&'static str> {
+    let status = &faults.0.iter().find(|fault| fault.code == "bundle.status")?.message;
+    Some(if status.contains("this one is drained") {
+        "`xt-run --resume ATTEMPT` lets it go on to its end; freeze the run that comes of it"
+    } else if status.contains("this one is held") {
+        "a held run is never frozen: `xt-triage --run RUN` says where the first non-finite value is; then change the \
+         candidate, and compile and run it anew"
+    } else {
+        "`xt-run --retry ATTEMPT` tries it again, as a new attempt"
+    })
+}
+
 impl Failure for BundleError {
     fn exit(&self) -> Exit {
         match self {
@@ -84,7 +97,7 @@ impl Failure for BundleError {
         match self {
             Self::Store(error) => error.hints(),
             Self::Archive(error) => error.hints(),
-            Self::Unbound { .. } => vec!["a retry is a new run: give its plan to `xt-run` again".into()],
+            Self::Unbound { faults, .. } => way_on(faults).map(Into::into).into_iter().collect(),
             Self::Refused { .. } => vec!["nothing of it was taken in; `xt-freeze verify` lists the same faults".into()],
             Self::Exists { .. } | Self::Stream { .. } => Vec::new(),
         }

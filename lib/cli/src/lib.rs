@@ -5,6 +5,7 @@
 //! body to [`main`]. The body returns an [`Exit`] or an [`Error`]; everything that can be said about either is said here.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod command_line;
 mod common;
 mod error;
 mod generate;
@@ -45,7 +46,7 @@ pub fn main<T: Tool>(body: impl FnOnce(T) -> Result<Exit, Error>) -> ExitCode {
     if let Some(page) = generate::asked() {
         return ExitCode::from(generate::generate::<T>(page).code());
     }
-    let exit = match T::try_parse() {
+    let exit = match command_line::read::<T>() {
         Ok(tool) => {
             let common = tool.common().clone();
             body(tool).unwrap_or_else(|error| report::report(&name, &common, &error))
@@ -68,7 +69,10 @@ fn panics_are_bugs(name: &str) {
 /// Help and version are answers; everything else is a wrong command line. Help that cannot be written is a failure.
 fn usage(name: &str, error: &clap::Error) -> Exit {
     if !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        drop(error.print());
+        match command_line::error_format() {
+            ErrorFormat::Text => drop(error.print()),
+            ErrorFormat::Json => report::usage(name, &error.render().to_string()),
+        }
         return Exit::Usage;
     }
     // A terminal gets colours, from clap; anything else gets what every result gets: no failure is overlooked.

@@ -35,6 +35,23 @@ pub(crate) fn brief(name: &str, error: &Error) -> Exit {
     error.exit()
 }
 
+/// Reports a command line that cannot be read, `text` in clap's words, for programs.
+pub(crate) fn usage(name: &str, text: &str) {
+    let mut parts = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = parts.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let hints = parts.map(|part| part.as_str().into()).collect();
+    let object = object([
+        ("tool", name.into()),
+        ("word", "usage".into()),
+        ("exit", u64::from(Exit::Usage.code()).into()),
+        ("message", message.into()),
+        ("hints", Value::List(hints)),
+        ("faults", Value::Null),
+    ]);
+    say(&(object.canonical() + "\n"));
+}
+
 fn say(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
 }

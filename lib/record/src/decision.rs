@@ -12,16 +12,17 @@ use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
-use xt_core::manifest::decision::Outcome;
+use xt_core::manifest::decision::{Operator, Outcome};
 use xt_core::manifest::event::{Event, Level};
 use xt_core::name::Name;
-use xt_core::verb::settle::{ExperimentState, Machine as _, NodeState, RunState};
+use xt_core::number::Finite;
+use xt_core::verb::settle::{NodeState, RunState};
 
-use crate::Record;
 use crate::error::RecordError;
 use crate::event::{self, Entry, append};
 use crate::query::{self, NodeRow, RunRow};
 use crate::state::advance;
+use crate::{Record, experiment_end};
 
 /// What the log calls a decision, a decision that could not be made, and the choice of a bundle.
 const DECIDED: &str = "decided";
@@ -45,6 +46,8 @@ pub struct Judgement {
     pub input_fingerprint: Digest,
     /// What is proposed; `None` when nothing could be decided.
     pub outcome: Option<Outcome>,
+    /// What the candidate has of the primary metric, and the relation in which a better one stands to a worse one.
+    pub reached: Option<(Operator, Finite)>,
     /// Who or what records it.
     pub by: String,
     /// The time.
@@ -267,6 +270,11 @@ impl Record {
         })
     }
 
+    /// The candidate that a succeeded experiment names as the best it accepted.
+    pub fn best(&self, experiment: &Name) -> Result<Option<Name>, RecordError> {
+        Ok(experiment_end::best_of(&self.connection, experiment)?.map(|(best, _)| best))
+    }
+
     /// Id of the promotion that was recorded for an experiment.
     pub fn promotion(&self, experiment: &Name) -> Result<Option<Digest>, RecordError> {
         promotion_of(&self.connection, experiment)
@@ -341,29 +349,13 @@ fn take_effect(
     outcome: Outcome,
 ) -> Result<(), RecordError> {
     let because = object([("decision", judgement.decision.write())]);
-    let accepted = outcome == Outcome::StopSucceeded;
-    let to = if accepted { NodeState::Completed } else { NodeState::Rejected };
+    let to = if outcome == Outcome::StopSucceeded { NodeState::Completed } else { NodeState::Rejected };
     advance(transaction, &node.id, node.state, to, judgement.now, &because)?;
-    let unknown = || RecordError::Unknown { level: Level::Experiment, name: node.experiment.clone() };
-    let experiment = query::experiment(transaction, &node.experiment)?.ok_or_else(unknown)?;
-    let end = match outcome {
-        Outcome::StopSucceeded => ExperimentState::Succeeded,
-        Outcome::StopFailed => ExperimentState::Failed,
-        Outcome::Reject | Outcome::Branch => return Ok(()),
-    };
-    if experiment.state.is_terminal() {
-        return Ok(());
-    }
-    let attempts = query::attempts_of_experiment(transaction, &experiment.id)?;
-    if let Some(alive) = attempts.iter().find(|attempt| !attempt.state.is_terminal()) {
-        return Err(DecisionFault::Running { attempt: alive.id.clone() }.into());
-    }
-    let best = accepted.then(|| node.id.clone());
-    let payload = object([("decision", judgement.decision.write()), ("best", best.write())]);
-    advance(transaction, &experiment.id, experiment.state, end, judgement.now, &payload)
+    experiment_end::follow(transaction, judgement, outcome)
 }
 
-fn decisions(connection: &Connection, node: &Name) -> Result<Vec<DecisionRow>, RecordError> {
+/// Every decision on a candidate, also those put off, in order.
+pub fn decisions(connection: &Connection, node: &Name) -> Result<Vec<DecisionRow>, RecordError> {
     let mut events = event::of(connection, Level::Node, node, DECIDED)?;
     events.extend(event::of(connection, Level::Node, node, DEFERRED)?);
     events.sort_by_key(|event| event.sequence);

@@ -11,6 +11,7 @@ mod decision;
 mod error;
 mod event;
 mod experiment;
+mod experiment_end;
 mod fold;
 mod lease;
 mod operation;

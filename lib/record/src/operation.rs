@@ -1,7 +1,7 @@
 //! Operations: what is asked of a runtime. The intent is in the record before the runtime is asked (X18–X20, X29–X35).
 
 use rusqlite::{Connection, Row, Transaction, params};
-use xt_core::canonical::Value;
+use xt_core::canonical::{Value, parse};
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, object};
 use xt_core::instant::Instant;
@@ -35,6 +35,9 @@ pub struct Submission {
     pub operation: Option<Name>,
     /// What is evaluated, such as a bundle, when this is an evaluation of the candidate; `None` trains it.
     pub subject: Option<Digest>,
+    /// What is asked for beside the plan, so that the request can be made again from the record; `None` for all of the
+    /// plan and nothing else.
+    pub scope: Option<Value>,
     /// The time.
     pub now: Instant,
 }
@@ -121,6 +124,7 @@ impl Record {
                 request: found.request,
                 operation,
                 subject: query::run(transaction, &found.run)?.and_then(|run| run.subject),
+                scope: found.scope.as_deref().map(scope).transpose()?,
                 now,
             };
             wished(transaction, Some(of), &submission, claim)
@@ -281,12 +285,21 @@ fn intend(
     let mut members =
         vec![("run", run.as_str()), ("operation", operation.as_str()), ("plan", &plan), ("request", &request)];
     members.extend(retry_of.map(|of| ("retry_of", of.as_str())));
+    let mut payload = payload(&members);
+    if let (Some(scope), Value::Object(members)) = (&submission.scope, &mut payload) {
+        members.insert("scope".into(), scope.clone());
+    }
     if evaluates {
-        created::<EvaluationAttemptState>(transaction, &id, submission.now, &payload(&members))?;
+        created::<EvaluationAttemptState>(transaction, &id, submission.now, &payload)?;
     } else {
-        created::<AttemptState>(transaction, &id, submission.now, &payload(&members))?;
+        created::<AttemptState>(transaction, &id, submission.now, &payload)?;
     }
     query::attempt(transaction, &id)?.ok_or(RecordError::Unknown { level: Level::Attempt, name: id })
+}
+
+/// What an earlier attempt was asked for beside its plan.
+fn scope(text: &str) -> Result<Value, RecordError> {
+    parse(text.as_bytes()).map_err(|error| RecordError::Damaged { what: format!("the scope {text:?}: {error}") })
 }
 
 /// An operation id that nobody has used.

@@ -82,6 +82,9 @@ fn note(
 /// The experiment, made if it is new. Refused when it has ended or is being cancelled.
 pub fn open_experiment(transaction: &Transaction<'_>, id: &Name, now: Instant) -> Result<(), RecordError> {
     let Some(known) = query::experiment(transaction, id)? else {
+        if is_given(id) {
+            return Err(RecordError::Unknown { level: Level::Experiment, name: id.clone() });
+        }
         return created::<ExperimentState>(transaction, id, now, &object([]));
     };
     open(id, known.state)?;
@@ -89,6 +92,14 @@ pub fn open_experiment(transaction: &Transaction<'_>, id: &Name, now: Instant) -
         None => Ok(()),
         Some(action) => Err(RecordError::Closing { level: Level::Experiment, subject: id.clone(), action }),
     }
+}
+
+/// Whether a name is one that nobody chooses: a digest, or an id that `xt-log experiment new` makes of one. An experiment
+/// that is called so is not made in passing, since whoever names it means one that is there.
+fn is_given(id: &Name) -> bool {
+    let made = id.as_str().strip_prefix("exp-");
+    let of_a_digest = made.is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    of_a_digest || id.as_str().parse::<Digest>().is_ok()
 }
 
 /// The node of the candidate of a plan, made if it is new: then it has its first plan. Refused when it has ended.

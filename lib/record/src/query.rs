@@ -79,6 +79,8 @@ pub struct Attempt {
     pub plan: Digest,
     /// Request digest of the plan.
     pub request: Digest,
+    /// What is asked for beside the plan, as canonical JSON; `None` for all of the plan and nothing else.
+    pub scope: Option<String>,
     /// Its state; those of an evaluation attempt are among these.
     pub state: AttemptState,
     /// The attempt that this one is a retry of.
@@ -252,6 +254,7 @@ fn read_attempt(row: &Row<'_>) -> Result<Attempt, RecordError> {
         seed: word(row, "seed", |text| text.parse().ok())?,
         plan: digest(row, "plan")?,
         request: digest(row, "request")?,
+        scope: row.get("scope")?,
         state: word(row, "state", AttemptState::parse)?,
         retry_of: optional_name(row, "retry_of")?,
         process: optional(row, "process", Process::parse)?,

@@ -20,8 +20,9 @@ use crate::{event, fold};
 /// Marks the file as a record of this toolkit (`PRAGMA application_id`): "xtRe".
 pub const APPLICATION_ID: u32 = 0x7874_5265;
 
-/// The format that this version writes (`PRAGMA user_version`). Format 1 had neither actions nor leases; its log gives everything else.
-pub const FORMAT: u32 = 2;
+/// The format that this version writes (`PRAGMA user_version`). Format 1 had neither actions nor leases,
+/// format 2 no scopes; their logs give everything else.
+pub const FORMAT: u32 = 3;
 
 /// A table of states: one row for each thing that has a state.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ const NODE: Table = Table { name: "node", columns: &["experiment", "fingerprint"
 const RUN: Table = Table { name: "run", columns: &["node", "seed", "subject", "evaluation", "cycle"], shared: true };
 const ATTEMPT: Table = Table {
     name: "attempt",
-    columns: &["run", "operation", "plan", "request", "process", "run_record", "retry_of"],
+    columns: &["run", "operation", "plan", "request", "scope", "process", "run_record", "retry_of"],
     shared: true,
 };
 const OPERATION: Table =
@@ -100,7 +101,7 @@ CREATE INDEX operation_of_action ON operation (action);
 CREATE TABLE attempt (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, level TEXT NOT NULL,
     run TEXT NOT NULL REFERENCES run (id), operation TEXT NOT NULL UNIQUE REFERENCES operation (id),
-    plan TEXT NOT NULL, request TEXT NOT NULL, process TEXT, run_record TEXT,
+    plan TEXT NOT NULL, request TEXT NOT NULL, scope TEXT, process TEXT, run_record TEXT,
     retry_of TEXT REFERENCES attempt (id)
 ) STRICT;
 CREATE INDEX attempt_of_run ON attempt (run);
@@ -202,8 +203,8 @@ pub fn migrate(connection: &Connection) -> Result<(), RecordError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let found: u32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found < FORMAT {
-        for table in ["attempt", "operation", "run", "node", "experiment"] {
-            transaction.execute_batch(&format!("DROP TABLE {table}"))?;
+        for table in STATES {
+            transaction.execute_batch(&format!("DROP TABLE IF EXISTS {}", table.name))?;
         }
         transaction.execute_batch(TABLES)?;
         fold::refill(&transaction, &event::all(&transaction)?)?;

@@ -45,6 +45,7 @@ pub fn submission(text: &str, operation: Option<&str>) -> Submission {
         request: Digest::of(format!("request {text}").as_bytes()),
         operation: operation.map(name),
         subject: None,
+        scope: None,
         now: at(0),
     }
 }

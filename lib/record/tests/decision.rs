@@ -3,9 +3,10 @@
 use xt_core::digest::Digest;
 use xt_core::fault::Failure as _;
 use xt_core::field::object;
-use xt_core::manifest::decision::Outcome;
+use xt_core::manifest::decision::{Operator, Outcome};
 use xt_core::manifest::event::Level;
 use xt_core::name::Name;
+use xt_core::number::Finite;
 use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState};
 use xt_record::{Decided, Judgement, Record, RecordError, Submission};
 
@@ -39,6 +40,7 @@ fn evaluated(bench: &Bench, seeds: u64) -> (Record, Judgement) {
         decision: Digest::of(b"decision"),
         input_fingerprint: Digest::of(b"input"),
         outcome: Some(Outcome::StopSucceeded),
+        reached: None,
         by: "a test".into(),
         now: at(9),
     };
@@ -156,14 +158,101 @@ fn an_experiment_does_not_end_while_something_of_it_runs() {
     let (record, judgement) = evaluated(&bench, 1);
     let other = Submission { fingerprint: Digest::of(b"another candidate"), ..submission("other", None) };
     let alive = record.submit(&other).unwrap().attempt();
-    for outcome in [Outcome::StopSucceeded, Outcome::StopFailed] {
-        let stop = Judgement { outcome: Some(outcome), ..judgement.clone() };
-        assert_eq!(refused(&record, &stop), (75, "decision.running"));
-    }
+    assert_eq!(refused(&record, &judgement), (75, "decision.running"));
     assert_eq!(states(&record), (NodeState::Deciding, ExperimentState::Active));
     record.transition(&alive.id, AttemptState::Cancelled, at(5), &object([])).unwrap();
     record.decide(&judgement).unwrap();
     assert_eq!(states(&record), (NodeState::Completed, ExperimentState::Succeeded));
+}
+
+/// Trains and evaluates one more candidate, and gives what would be decided on it.
+fn another(record: &Record, text: &str, outcome: Outcome, reached: f64) -> Judgement {
+    let fingerprint = Digest::of(text.as_bytes());
+    carry_out(record, &Submission { fingerprint, ..submission(text, None) }, AttemptState::Succeeded);
+    let evaluation = Submission { fingerprint, ..evaluation(text, 0) };
+    let results = vec![carry_out(record, &evaluation, AttemptState::Succeeded)];
+    let nodes = record.status().unwrap().nodes;
+    let node = nodes.into_iter().find(|node| node.fingerprint == fingerprint).unwrap();
+    Judgement {
+        experiment: node.experiment,
+        node: node.id,
+        cycle: 1,
+        results,
+        decision: Digest::of(format!("decision on {text}").as_bytes()),
+        input_fingerprint: Digest::of(b"input"),
+        outcome: Some(outcome),
+        reached: Some((Operator::AtMost, Finite::new(reached).unwrap())),
+        by: "a test".into(),
+        now: at(9),
+    }
+}
+
+/// Every order of so many things.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let longer = |shorter: Vec<usize>| {
+        (0..count).map(move |place| {
+            let mut longer = shorter.clone();
+            longer.insert(place, count - 1);
+            longer
+        })
+    };
+    orders(count - 1).into_iter().flat_map(longer).collect()
+}
+
+/// Rows X71 and X72 for several candidates: what the same decisions make of an experiment does not depend on which of
+/// them comes first.
+#[test]
+fn an_experiment_ends_alike_in_whatever_order_its_candidates_are_judged() {
+    use Outcome::{Branch, Reject, StopFailed, StopSucceeded};
+    for (candidates, end, best) in [
+        (vec![(StopSucceeded, 0.3), (StopFailed, 0.9)], ExperimentState::Succeeded, Some("c0")),
+        (vec![(StopSucceeded, 0.3), (StopSucceeded, 0.2)], ExperimentState::Succeeded, Some("c1")),
+        (vec![(StopSucceeded, 0.3), (StopSucceeded, 0.3), (Reject, 0.1)], ExperimentState::Succeeded, Some("c0")),
+        (vec![(StopFailed, 0.8), (StopFailed, 0.9)], ExperimentState::Failed, None),
+        (vec![(StopFailed, 0.8), (Reject, 0.1)], ExperimentState::Failed, None),
+        (vec![(StopFailed, 0.8), (Branch, 0.7), (Reject, 0.1)], ExperimentState::Failed, None),
+        (vec![(Branch, 0.7), (Reject, 0.1)], ExperimentState::Active, None),
+    ] {
+        for order in orders(candidates.len()) {
+            let bench = Bench::new();
+            let record = bench.record();
+            let judged = |(place, (outcome, reached)): (usize, &(Outcome, f64))| {
+                another(&record, &format!("c{place}"), *outcome, *reached)
+            };
+            let judgements: Vec<Judgement> = candidates.iter().enumerate().map(judged).collect();
+            for (count, place) in order.iter().enumerate() {
+                record.decide(&judgements[*place]).unwrap();
+                let state = record.status().unwrap().experiments[0].state;
+                let failed_early = state == ExperimentState::Failed && count + 1 < order.len();
+                assert!(!failed_early, "{order:?}: a candidate is not judged yet");
+            }
+            let found = record.status().unwrap().experiments[0].state;
+            assert_eq!(found, end, "{candidates:?} {order:?}");
+            let named = record.best(&judgements[0].experiment).unwrap();
+            let place = named.map(|best| judgements.iter().position(|made| made.node == best).unwrap());
+            assert_eq!(place.map(|place| format!("c{place}")).as_deref(), best, "{candidates:?} {order:?}");
+            audit(&bench.path());
+        }
+    }
+}
+
+/// Row E-21: a missed target of one candidate does not end what another one still runs for.
+#[test]
+fn a_candidate_that_still_runs_keeps_its_experiment_open_whatever_the_others_come_to() {
+    let bench = Bench::new();
+    let record = bench.record();
+    let missed = another(&record, "missed", Outcome::StopFailed, 0.9);
+    let other = Submission { fingerprint: Digest::of(b"running"), ..submission("running", None) };
+    let alive = record.submit(&other).unwrap().attempt();
+    record.decide(&missed).unwrap();
+    assert_eq!(states(&record), (NodeState::Rejected, ExperimentState::Active));
+    record.transition(&alive.id, AttemptState::Cancelled, at(5), &object([])).unwrap();
+    let met = another(&record, "running", Outcome::StopSucceeded, 0.2);
+    record.decide(&met).unwrap();
+    assert_eq!(states(&record), (NodeState::Rejected, ExperimentState::Succeeded));
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Folder {
         self.root.join("telemetry.jsonl")
     }
 
-    /// What the supervisor is to do.
+    /// How the supervisor is to do what the record asks for.
     pub fn order(&self) -> PathBuf {
         self.root.join("order.json")
     }
@@ -123,11 +123,6 @@ impl Folder {
         self.root.join("drain.json")
     }
 
-    /// There from the moment on from which a worker may have been started.
-    pub fn launching(&self) -> PathBuf {
-        self.root.join("launching")
-    }
-
     /// What the supervisor knows of the end before it is recorded. Its room is taken at the start, so that a full disk
     /// cannot lose it.
     pub fn ended(&self) -> PathBuf {
@@ -139,13 +134,16 @@ impl Folder {
         self.root.join("snapshots")
     }
 
-    /// Held by the supervisor as long as it lives.
+    /// Held by the supervisor as long as it lives, and by the process that is to become the worker until it does. There
+    /// is a byte in it from the moment on from which a worker may have run.
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
 }
 
 /// Takes the lock of a run, which its supervisor holds as long as it lives; `None` when someone has it.
+///
+/// It is a lock of the open file (flock(2)): a process that was forked off holds it too, until it lets go of the file.
 pub(crate) fn try_lock(folder: &Folder) -> Result<Option<File>, RuntimeError> {
     let path = folder.lock();
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(file("open", &path))?;

@@ -25,6 +25,7 @@ use crate::error::{RuntimeError, file, system};
 use crate::program::Brought;
 use crate::resume::Before;
 use crate::run_documents::Order;
+use crate::scope::Scope;
 use crate::supervise::Supervisor;
 use crate::watch::Pipes;
 use crate::worker::Worker;
@@ -93,14 +94,13 @@ impl Held {
 /// Starts the worker of a run. What is found out on the way goes into `findings`, also when it fails.
 pub(crate) fn launch(
     supervisor: &Supervisor,
-    plan: &Plan,
+    (plan, scope): (&Plan, &Scope),
     order: &Order,
     before: Option<&Before>,
     findings: &mut Findings,
 ) -> Result<Training, RuntimeError> {
-    let (inputs, outputs, mark) =
-        (supervisor.folder.inputs(), supervisor.folder.workspace(), supervisor.folder.launching());
-    let places = Places { inputs: &inputs, outputs: &outputs, mark: Some(&mark) };
+    let (inputs, outputs) = (supervisor.folder.inputs(), supervisor.folder.workspace());
+    let places = Places { inputs: &inputs, outputs: &outputs, mark: Some(&supervisor.lock) };
     if plan.intent.isolation.profile != Profile::Full && geteuid().is_root() {
         let_through(supervisor.folder.root())?;
     }
@@ -121,8 +121,8 @@ pub(crate) fn launch(
         let job = match plan.evaluation {
             None => Job::Train {
                 plan: Box::new(plan.clone()),
-                to_step: order.to_step,
-                cadence: order.cadence.clone(),
+                to_step: scope.to_step,
+                cadence: scope.cadence.clone(),
                 from: before.map(|before| Box::new(before.snapshot.clone())),
             },
             Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
@@ -157,8 +157,8 @@ fn let_through(folder: &Path) -> Result<(), RuntimeError> {
 pub(crate) struct Places<'a> {
     pub(crate) inputs: &'a Path,
     pub(crate) outputs: &'a Path,
-    /// The file that says that a worker may have been started; made right before it is.
-    pub(crate) mark: Option<&'a Path>,
+    /// The lock of the run, in which the worker's process leaves its mark right before it becomes the worker.
+    pub(crate) mark: Option<&'a File>,
 }
 
 /// Starts `worker` on `job` in the sandbox that `intent` asks for.
@@ -211,10 +211,7 @@ pub(crate) fn start_with(
     let (telemetry, messages) = pipe2(OFlag::O_CLOEXEC).map_err(system("pipe2"))?;
     policy.descriptors.push((messages, MESSAGES));
     let limits = policy.limits;
-    // Not flushed, which would take longer than all the rest from here to the start: what a power failure loses is not
-    // asked for, since nothing is started again after another boot.
-    let mut announce = || places.mark.map_or(Ok(()), |path| File::create(path).map(drop));
-    let mut running = xt_sandbox::start_after(policy, &mut announce)?;
+    let mut running = xt_sandbox::start_marking(policy, places.mark.map(File::as_fd))?;
     let (stdout, stderr) = running.take_streams().ok_or(RuntimeError::NoStreams)?;
     Ok(Launch { running, pipes: Pipes { telemetry, stdout, stderr, control }, limits })
 }

@@ -1,9 +1,17 @@
 //! Closing a run that no worker ran, or whose end nobody saw.
+//!
+//! A workload is started at most once, whatever is killed when. The process that is to become it holds the lock of the
+//! run too, and writes a byte into that file as its last act before the exec. Whoever has the lock of a dead supervisor
+//! and finds the file empty knows that no worker ran and none will, and starts one. With a byte in it the run is lost, and
+//! a person can retry it. Exactly once cannot be had: a start and its record are two acts, and of a workload that was
+//! killed after that byte and before it left any trace nobody can say whether it did anything.
+
+use std::fs::File;
+use std::time::Duration;
 
 use xt_core::digest::Digest;
-use xt_core::manifest::plan::{Mode, Plan};
+use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
-use xt_core::manifest::snapshot::Cadence;
 use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_record::{Attempt, Liveness, Process};
 
@@ -12,7 +20,8 @@ use crate::error::RuntimeError;
 use crate::folder::{Folder, filled, read_document, try_lock};
 use crate::ledger::Ledger;
 use crate::resume::Before;
-use crate::run_documents::{Ended, Launched, Order, Started};
+use crate::run_documents::{Ended, Launched, Started};
+use crate::scope::Scope;
 use crate::telemetry::Follower;
 
 /// Nothing was observed.
@@ -35,6 +44,22 @@ pub(crate) const UNOBSERVED: Observed = Observed {
 /// So many supervisors are replaced before an attempt is given up: something takes them away.
 const PATIENCE: u64 = 3;
 
+/// How often the lock of a dead supervisor is asked for, and how long to wait in between: the kernel may still be
+/// ending what it was about to start.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The lock of a run whose supervisor is dead; `None` when another process is closing the run.
+fn lock_soon(folder: &Folder) -> Result<Option<File>, RuntimeError> {
+    for _ in 1..TRIES {
+        if let Some(lock) = try_lock(folder)? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    try_lock(folder)
+}
+
 /// Nobody saw an exit.
 pub(crate) const NO_EXIT: ProcessExit = ProcessExit { code: None, signal: None };
 
@@ -53,19 +78,19 @@ pub(crate) enum Closing {
 
 impl Place {
     /// Findings of a run that no worker ran.
-    pub(crate) fn nothing(&self, plan: &Plan, id: Digest, order: Option<&Order>) -> Findings {
-        let (mode, planned) = asked(plan, order);
+    pub(crate) fn nothing(&self, plan: &Plan, id: Digest, scope: Scope) -> Findings {
+        let planned = scope.planned(plan);
         Findings {
-            mode,
+            mode: scope.mode,
             status: Status::NotStarted,
             cause: String::new(),
             exit: NO_EXIT,
             progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false },
             chain: id,
             stack: None,
-            start: order.and_then(|order| order.from.clone()),
+            start: scope.from,
             before: Vec::new(),
-            cadence: order.map_or(Cadence::NONE, |order| order.cadence.clone()),
+            cadence: scope.cadence,
             custody: None,
             environment: plan.environment.clone(),
             observed: UNOBSERVED,
@@ -117,8 +142,7 @@ impl Place {
             claimed => claimed?,
         };
         let plan = self.plan(attempt)?;
-        let order: Option<Order> = read_document(&folder.order())?;
-        let mut findings = self.nothing(&plan, attempt.plan, order.as_ref());
+        let mut findings = self.nothing(&plan, attempt.plan, Scope::recorded(attempt, &plan)?);
         findings.status = Status::Cancelled;
         findings.cause = format!("before it started: {by}");
         self.conclude(attempt, &plan, findings).map(Some)
@@ -137,7 +161,8 @@ impl Place {
         }
         let folder = Folder::of(self.store.path(), &attempt.id);
         folder.create()?;
-        let Some(_lock) = try_lock(&folder)? else { return Ok(Closing::Lives) };
+        let lock = if liveness == Liveness::Dead { lock_soon(&folder)? } else { try_lock(&folder)? };
+        let Some(_lock) = lock else { return Ok(Closing::Lives) };
         let known = self.record.attempt(&attempt.id)?;
         if known.is_some_and(|known| known.state.is_terminal()) {
             return Ok(Closing::Closed);
@@ -147,47 +172,38 @@ impl Place {
         }
         let plan = self.plan(attempt)?;
         let findings = match filled::<Ended>(&folder.ended())?.filter(|ended| ended.attempt == attempt.id) {
-            Some(ended) => self.recalled(ended, attempt, &plan, &folder)?,
+            Some(ended) => self.recalled(ended, attempt, &plan)?,
             None if !never_launched(&folder, process) || attempt.state != AttemptState::Starting => {
                 self.lost(attempt, &plan, &folder, process)?
             }
             None if self.record.reclaims(&attempt.id)? < PATIENCE => return Ok(Closing::Unlaunched),
-            None => self.given_up(attempt, &plan, &folder)?,
+            None => self.given_up(attempt, &plan)?,
         };
         self.conclude(attempt, &plan, findings).map(|_| Closing::Closed)
     }
 
-    /// What the supervisor knew of the end, with what the order says.
-    fn recalled(
-        &self,
-        ended: Ended,
-        attempt: &Attempt,
-        plan: &Plan,
-        folder: &Folder,
-    ) -> Result<Findings, RuntimeError> {
+    /// What the supervisor knew of the end, with what the record says.
+    fn recalled(&self, ended: Ended, attempt: &Attempt, plan: &Plan) -> Result<Findings, RuntimeError> {
         let mut findings = Findings::from(ended);
-        if let Some(order) = read_document::<Order>(&folder.order())? {
-            findings.cadence = order.cadence;
-            if let Some(start) = &order.from {
-                findings.before = Before::read(&self.store, plan, attempt.plan, start)?.lines;
-            }
-            findings.start = order.from;
+        let Scope { cadence, from, .. } = Scope::recorded(attempt, plan)?;
+        findings.cadence = cadence;
+        if let Some(start) = &from {
+            findings.before = Before::read(&self.store, plan, attempt.plan, start)?.lines;
         }
+        findings.start = from;
         Ok(findings)
     }
 
-    fn given_up(&self, attempt: &Attempt, plan: &Plan, folder: &Folder) -> Result<Findings, RuntimeError> {
-        let order: Option<Order> = read_document(&folder.order())?;
-        let mut findings = self.nothing(plan, attempt.plan, order.as_ref());
+    fn given_up(&self, attempt: &Attempt, plan: &Plan) -> Result<Findings, RuntimeError> {
+        let mut findings = self.nothing(plan, attempt.plan, Scope::recorded(attempt, plan)?);
         findings.cause = format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1);
         Ok(findings)
     }
 
     fn lost(&self, attempt: &Attempt, plan: &Plan, folder: &Folder, by: &Process) -> Result<Findings, RuntimeError> {
-        let order: Option<Order> = read_document(&folder.order())?;
         let started: Option<Started> = read_document(&folder.started())?;
         let launched: Option<Launched> = read_document(&folder.launched())?;
-        let mut findings = self.nothing(plan, attempt.plan, order.as_ref());
+        let mut findings = self.nothing(plan, attempt.plan, Scope::recorded(attempt, plan)?);
         let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
         if let Some(before) = self.before(plan, attempt.plan, &mut findings)? {
             ledger = ledger.after(&before);
@@ -216,13 +232,10 @@ impl Place {
     }
 }
 
-/// Whether a supervisor that is gone cannot have started a worker. After another boot nobody can say: its mark may not
-/// have come to the disk.
+/// Whether the supervisor that is gone cannot have come to run a worker. Asked by whoever has the lock of the run: then no
+/// process is left that was on its way to become one, and the last thing such a process does is to leave its mark. After
+/// another boot nobody can say: the mark may not have come to the disk.
 pub(crate) fn never_launched(folder: &Folder, gone: &Process) -> bool {
-    Process::own().is_ok_and(|own| own.boot_id == gone.boot_id) && !folder.launching().exists()
-}
-
-/// What an order asks for; the whole plan when there is none.
-fn asked(plan: &Plan, order: Option<&Order>) -> (Mode, u64) {
-    order.map_or((plan.mode, plan.work.steps), |order| (order.mode, order.to_step.unwrap_or(plan.work.steps)))
+    let unmarked = std::fs::metadata(folder.lock()).is_ok_and(|lock| lock.len() == 0);
+    unmarked && Process::own().is_ok_and(|own| own.boot_id == gone.boot_id)
 }

@@ -9,11 +9,12 @@ use xt_core::manifest::snapshot::Cadence;
 use xt_core::name::Name;
 use xt_core::verb::compile;
 
-use crate::readable;
-use crate::secrets::Secrets;
 use xt_record::Attempt;
 
-use crate::run_documents::Order;
+use crate::error::RuntimeError;
+use crate::readable;
+use crate::scope::Scope;
+use crate::secrets::Secrets;
 
 /// What is asked of the runtime.
 #[derive(Clone, Debug)]
@@ -57,35 +58,34 @@ impl Request {
         }
     }
 
-    /// The request of an earlier attempt, from its plan and its order; without an order, the request to run all of it.
-    pub fn again(plan: Plan, order: Option<&Order>, attempt: &Attempt) -> Self {
-        let whole = Self::new(plan, attempt.experiment.clone());
-        match order {
-            Some(order) => Self {
-                mode: order.mode,
-                to_step: order.to_step,
-                cadence: order.cadence.clone(),
-                from: order.from.clone(),
-                ..whole
-            },
-            None => whole,
+    /// The request of an earlier attempt, from its plan and the record alone (X34).
+    pub(crate) fn again(plan: Plan, attempt: &Attempt) -> Result<Self, RuntimeError> {
+        let Scope { mode, to_step, cadence, from } = Scope::recorded(attempt, &plan)?;
+        let request = Self { mode, to_step, cadence, from, ..Self::new(plan, attempt.experiment.clone()) };
+        let rebuilt = request.digest();
+        if rebuilt != attempt.request {
+            return Err(RuntimeError::OtherRequest { attempt: attempt.id.clone(), rebuilt });
         }
+        Ok(request)
+    }
+
+    /// What is asked for beside the plan; `None` when that is all of it.
+    pub fn scope(&self) -> Option<Scope> {
+        let Self { mode, to_step, cadence, from, .. } = self.clone();
+        Some(Scope { mode, to_step, cadence, from }).filter(|scope| *scope != Scope::whole(&self.plan))
     }
 
     /// The digest that tells whether two requests ask for the same thing (X33): the plan's own, unless something beside
     /// the plan is asked for.
     pub fn digest(&self) -> Digest {
-        let plain = self.cadence == Cadence::NONE && self.from.is_none();
-        if plain && self.mode == self.plan.mode && self.to_step.is_none() {
-            return self.plan.request;
-        }
+        let Some(Scope { mode, to_step, cadence, from }) = self.scope() else { return self.plan.request };
         object([
             ("projection", "xt.partial-request/1".into()),
             ("request", self.plan.request.write()),
-            ("mode", self.mode.write()),
-            ("to_step", self.to_step.write()),
-            ("cadence", self.cadence.write()),
-            ("from", self.from.write()),
+            ("mode", mode.write()),
+            ("to_step", to_step.write()),
+            ("cadence", cadence.write()),
+            ("from", from.write()),
         ])
         .digest()
     }

@@ -7,8 +7,7 @@ use xt_core::digest::Digest;
 use xt_core::instant::Instant;
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Mode;
-use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Start, Status};
-use xt_core::manifest::snapshot::Cadence;
+use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Status};
 use xt_core::name::Name;
 
 /// Tag of [`Order`].
@@ -25,18 +24,10 @@ pub const ENDED: &str = "xt.run-ended/1";
 pub const FINISHED: &str = "xt.run-finished/1";
 
 xt_core::record! {
-    /// What a supervisor is to do.
+    /// How a supervisor is to do what the record asks for.
     pub struct Order as ORDER {
         /// The attempt.
         attempt: Name,
-        /// What the run is for.
-        mode: Mode,
-        /// Stop after this step; `null` takes all.
-        to_step: Option<u64>,
-        /// When to take snapshots.
-        cadence: Cadence,
-        /// What to go on from; `null` begins at the first step.
-        from: Option<Start>,
         /// Path of the worker.
         worker: String,
     }

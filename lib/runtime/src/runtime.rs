@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use xt_core::fault::Faults;
-use xt_core::field::Manifest as _;
+use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
@@ -98,6 +98,7 @@ impl Runtime {
             request: request.digest(),
             operation: request.operation.clone(),
             subject: request.plan.evaluation.as_ref().map(|evaluating| evaluating.subject.bundle),
+            scope: request.scope().map(|scope| scope.write()),
             now: self.clock.now(),
         };
         let submit =
@@ -153,14 +154,7 @@ impl Runtime {
         folder.create()?;
         let path = worker.to_str();
         let unsayable = || RuntimeError::Worker { path: worker.into(), why: "its path is not UTF-8".into() };
-        let order = Order {
-            attempt: attempt.clone(),
-            mode: request.mode,
-            to_step: request.to_step,
-            cadence: request.cadence.clone(),
-            from: request.from.clone(),
-            worker: path.ok_or_else(unsayable)?.into(),
-        };
+        let order = Order { attempt: attempt.clone(), worker: path.ok_or_else(unsayable)?.into() };
         write_document(&folder.order(), &order)?;
         self.spawn_with(attempt, &request.secrets)
     }
@@ -256,11 +250,7 @@ impl Runtime {
         let place = self.place()?;
         let before = known(&place, of)?;
         let plan: Plan = place.store.manifest(before.plan)?;
-        let order: Option<Order> = read_document(&Folder::of(&self.store, of).order())?;
-        let request = Request::again(plan, order.as_ref(), &before);
-        if request.digest() != before.request {
-            return Err(RuntimeError::OtherRequest { attempt: before.id, rebuilt: request.digest() });
-        }
+        let request = Request::again(plan, &before)?;
         let claim = || resources::claim(&place, &request);
         let retry = || Ok(place.record.retry(of, operation.cloned(), Some(&claim()?), self.clock.now())?);
         let attempt = self.granted(&place, retry)?;

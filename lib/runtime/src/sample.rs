@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use xt_core::digest::Digest;
+use xt_core::fault::Faults;
+use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::{Input, Plan, Role};
 use xt_core::number::Finite;
@@ -47,11 +49,7 @@ pub fn sample(
     signals: &Signals,
     on_text: &mut dyn FnMut(&str) -> bool,
 ) -> Result<SampleEnd, RuntimeError> {
-    let Some(candidate) = plan.native() else {
-        return Err(RuntimeError::Silent(
-            "the model of a command is its own affair: nothing here can let it write".into(),
-        ));
-    };
+    let candidate = writes(plan)?;
     let worker = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
     let scratch = Scratch::new(store)?;
     let (inputs, outputs) = (scratch.0.join("in"), scratch.0.join("out"));
@@ -72,6 +70,20 @@ pub fn sample(
     let places = Places { inputs: &inputs, outputs: &outputs, mark: None };
     let launch = launch::start(&worker, &job, &places, &plan.intent, &plan.environment)?;
     listen(launch, signals, on_text)
+}
+
+/// The candidate of a plan whose model writes text. Any other is refused, before anything is started.
+pub fn writes(plan: &Plan) -> Result<&Candidate, RuntimeError> {
+    let refused = |why: String| RuntimeError::Refused(Faults::one("/candidate/model", "sample.model", why));
+    let Some(candidate) = plan.native() else {
+        return Err(refused("the model of a command is its own affair: nothing here can let it write".into()));
+    };
+    match candidate.model.ends() {
+        None => Ok(candidate),
+        Some((inputs, outputs)) => Err(refused(format!(
+            "this model makes {outputs} numbers of {inputs}, and writes no text; `xt-compile evaluate` measures it"
+        ))),
+    }
 }
 
 /// The model and, where there is one, its tokenizer.

@@ -2,6 +2,7 @@
 //! started again with a hidden flag; it has one thread, because the sandbox forks.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use crate::lost::never_launched;
 use crate::outcome::Stop;
 use crate::run_documents::{Cancel, Launched, Order, Started};
 use crate::run_snapshots::RunSnapshots;
+use crate::scope::Scope;
 use crate::secrets::Secrets;
 use crate::signals::Signals;
 use crate::watch::Watch;
@@ -79,14 +81,14 @@ fn supervise(store: &Path, attempt: &Name) -> Result<(), RuntimeError> {
     let begun = Instant::now();
     let place = Place::open(store, Clock::from_environment())?;
     let folder = Folder::of(place.store.path(), attempt);
-    let Some(_lock) = try_lock(&folder)? else { return answer(TAKEN) };
+    let Some(lock) = try_lock(&folder)? else { return answer(TAKEN) };
     let Some(attempt) = claim(&place, &folder, attempt)? else { return answer(TAKEN) };
     note_start(&place, &folder, &attempt)?;
     answer(CLAIMED)?;
     // A terminal would wait for ever, so that nothing is read unless something is due.
     let due = !place.plan(&attempt)?.intent.secrets.is_empty();
     let secrets = if due { Secrets::unpack()? } else { Secrets::default() };
-    Supervisor { place, folder, signals, begun, secrets }.work(&attempt).map(drop)
+    Supervisor { place, folder, lock, signals, begun, secrets }.work(&attempt).map(drop)
 }
 
 /// Takes the attempt; `None` when another process has it or it has ended. The lock of the run is ours.
@@ -152,6 +154,8 @@ fn answer(word: &str) -> Result<(), RuntimeError> {
 pub(crate) struct Supervisor {
     pub(crate) place: Place,
     pub(crate) folder: Folder,
+    /// The lock of the run.
+    pub(crate) lock: File,
     pub(crate) signals: Signals,
     pub(crate) begun: Instant,
     pub(crate) secrets: Secrets,
@@ -163,12 +167,13 @@ impl Supervisor {
         let plan = self.place.plan(attempt)?;
         let order: Option<Order> = read_document(&self.folder.order())?;
         let reserved = reserve(&self.folder.ended());
-        let mut findings = self.place.nothing(&plan, attempt.plan, order.as_ref());
+        let scope = Scope::recorded(attempt, &plan)?;
+        let mut findings = self.place.nothing(&plan, attempt.plan, scope.clone());
         match &order {
             _ if reserved.is_err() => {
                 findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string());
             }
-            Some(order) => self.run(attempt, &plan, order, &mut findings),
+            Some(order) => self.run(attempt, (&plan, &scope), order, &mut findings),
             None => findings.cause = "there is no order that says which worker to start".into(),
         }
         let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -194,7 +199,7 @@ impl Supervisor {
         closed
     }
 
-    fn run(&self, attempt: &Attempt, plan: &Plan, order: &Order, findings: &mut Findings) {
+    fn run(&self, attempt: &Attempt, (plan, scope): (&Plan, &Scope), order: &Order, findings: &mut Findings) {
         let mut lacking = Faults::new();
         self.secrets.check(&plan.intent.secrets, &mut lacking);
         if !lacking.is_empty() {
@@ -220,14 +225,14 @@ impl Supervisor {
                 return;
             }
         };
-        match launch::launch(self, plan, order, before.as_ref(), findings) {
+        match launch::launch(self, (plan, scope), order, before.as_ref(), findings) {
             Err(error) => findings.cause = format!("the worker did not start: {error}"),
             Ok(Training { launch, mut held }) => {
                 let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
                 if let Some(before) = &before {
                     ledger = ledger.after(before);
                 }
-                let snapshots = RunSnapshots::new(attempt, plan, order.cadence.clone(), held.stack(), launch.limits);
+                let snapshots = RunSnapshots::new(attempt, plan, scope.cadence.clone(), held.stack(), launch.limits);
                 let watch = Watch::new(self, ledger, snapshots, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
                 findings.observed.digests_cached = held.cached();

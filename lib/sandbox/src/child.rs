@@ -53,6 +53,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) guard: RawFd,
     /// The trainer's end of its wire.
     pub(crate) stage: RawFd,
+    /// Where the trainer's process leaves its mark right before the exec.
+    pub(crate) mark: Option<RawFd>,
 }
 
 /// Becomes the trainer.
@@ -72,7 +74,9 @@ fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire
     let aside = |fd: RawFd| fcntl(sys::borrow(fd), FcntlArg::F_DUPFD_CLOEXEC(ASIDE)).map_err(at("moving a descriptor"));
     let handoff = aside(handoff.as_raw_fd())?;
     *wire = aside(setup.stage)?;
-    place_descriptors(setup, &[*wire, handoff])?;
+    let mark = setup.mark.map(aside).transpose()?;
+    let kept: Vec<RawFd> = [*wire, handoff].into_iter().chain(mark).collect();
+    place_descriptors(setup, &kept)?;
     bounds.apply()?;
     if policy.profile != Profile::None {
         setup.way.assume()?;
@@ -116,6 +120,9 @@ fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire
     let environment = environment(policy)?;
     sys::reset_signals();
     SigSet::empty().thread_set_mask().map_err(at("clearing the signal mask"))?;
+    if let Some(mark) = mark {
+        write(sys::borrow(mark), b"1").map_err(at("leaving the mark of a start"))?;
+    }
     let Err(errno) = execve(&program, &arguments, &environment);
     Err(("exec".into(), errno))
 }

@@ -33,7 +33,7 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
         limits: Limits::of(1, 1 << 30, 1 << 24),
         network: Network::None,
     };
-    let standing = stand(&policy, &[], profile == Profile::Full)?;
+    let standing = stand(&policy, &[], profile == Profile::Full, None)?;
     let mut custody = judge(&policy, &standing.evidence);
     custody.mounts = mounts(&policy, &[], &[]);
     Ok(custody)

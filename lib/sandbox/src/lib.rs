@@ -42,7 +42,7 @@ pub use ending::{Calls, Ending};
 pub use error::SandboxError;
 pub use group::Counters;
 pub use mapped::Mapped;
-pub use parent::{Running, start, start_after};
+pub use parent::{Running, start, start_marking};
 pub use policy::{Brought, INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy, Root};
 pub use reader::Reader;
 pub use search::Search;

@@ -47,17 +47,20 @@ pub struct Running {
 
 /// Sets everything up, proves it, and starts the trainer. The caller should have no other thread.
 pub fn start(policy: Policy) -> Result<Running, SandboxError> {
-    start_after(policy, &mut || Ok(()))
+    start_marking(policy, None)
 }
 
-/// The same, with a last act of the caller's right before the trainer is given the word to start: what it leaves behind
-/// tells whoever comes after a crash whether there can have been a trainer.
-pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result<()>) -> Result<Running, SandboxError> {
+/// The same, with a file in which the process that becomes the trainer writes a byte as its last act before the exec, and
+/// which it keeps open until then. Whoever comes after a crash, and finds that no process has the file open any more (as
+/// the lock of an open file tells, flock(2)), knows by its size whether there can have been a trainer.
+///
+/// The mark is not flushed: what a power failure loses, no process of this boot asks for.
+pub fn start_marking(mut policy: Policy, mark: Option<BorrowedFd<'_>>) -> Result<Running, SandboxError> {
     check(&policy)?;
     add_places(&mut policy);
     let admitted = admit(&policy)?;
     let namespaces = policy.profile == Profile::Full;
-    let mut standing = stand(&policy, &admitted, namespaces)?;
+    let mut standing = stand(&policy, &admitted, namespaces, mark)?;
     // With this the controls were not even reached: it is no finding about the host.
     if let Some((stage, errno)) = standing.evidence.failed.take() {
         return Err(SandboxError::NotStarted { program: policy.program, stage, errno });
@@ -70,7 +73,6 @@ pub fn start_after(mut policy: Policy, last: &mut dyn FnMut() -> std::io::Result
     let mut custody = judge(&policy, &standing.evidence);
     let missing = crate::evidence::missing(&custody);
     if missing.is_empty() {
-        last().map_err(|error| doing("announcing the trainer")(crate::error::errno(&error)))?;
         standing.let_go()?;
     }
     // Hashing takes longer than all the rest, and nobody but the record waits for it: the trainer starts meanwhile.
@@ -132,7 +134,12 @@ impl Drop for Guarded {
 }
 
 /// Makes the sandbox and has it probed.
-pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) -> Result<Standing, SandboxError> {
+pub(crate) fn stand(
+    policy: &Policy,
+    admitted: &[Admitted],
+    namespaces: bool,
+    mark: Option<BorrowedFd<'_>>,
+) -> Result<Standing, SandboxError> {
     let way = if policy.profile == Profile::None { Way::Same } else { Way::here(namespaces) };
     let canary = Canary::place()?;
     if way == Way::Dedicated && !namespaces {
@@ -156,6 +163,7 @@ pub(crate) fn stand(policy: &Policy, admitted: &[Admitted], namespaces: bool) ->
         supervisor: [guard_wire.as_raw_fd(), stage.as_raw_fd()],
         guard: guard_end.as_raw_fd(),
         stage: stage_end.as_raw_fd(),
+        mark: mark.map(|mark| mark.as_raw_fd()),
     };
     let launched = launch(&setup)?;
     drop((guard_end, stage_end, stdout_end, stderr_end));

@@ -9,7 +9,7 @@ use crate::manifest::candidate::{
     Averaging, Candidate, Clipping, Group, Length, Model, NonFinite, Objective, Optimizer, Schedule, Treatment,
 };
 use crate::manifest::command::{Command, Hypothesis, Trainer};
-use crate::manifest::intent::Profile;
+use crate::manifest::intent::{Network, Profile};
 use crate::manifest::plan::{Plan, Role, Work};
 use crate::verb::parameters::parameters;
 
@@ -103,7 +103,7 @@ fn data(candidate: &Candidate, work: &Work) -> String {
 }
 
 /// What it may use, and how it is confined.
-fn bounds(plan: &Plan) -> [String; 2] {
+fn bounds(plan: &Plan) -> [String; 3] {
     let resources = &plan.intent.resources;
     let use_of = format!(
         "  may use    {} core(s), {} MiB of memory, {} MiB of output, {} s",
@@ -120,7 +120,15 @@ fn bounds(plan: &Plan) -> [String; 2] {
             Profile::None => "none: the trainer can read and send whatever you can",
         }
     );
-    [use_of, isolation]
+    let network = format!(
+        "  network    {}",
+        match plan.intent.network {
+            Network::None => "none",
+            Network::Loopback => "loopback: one of its own, with nothing in it but itself",
+            Network::Host => "host: everything that this host can reach",
+        }
+    );
+    [use_of, isolation, network]
 }
 
 fn model(model: &Model) -> String {

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::manifest::replay::{Audit, Divergence, Localization, Outcome, Replay, TraceDiff};
-use crate::manifest::run::Run;
+use crate::manifest::run::{Run, Status};
 
 /// What a comparison of two recorded traces says.
 pub fn difference(found: &TraceDiff) -> String {
@@ -36,6 +36,9 @@ pub fn audit(audit: &Audit) -> String {
 pub fn replay(replay: &Replay, run: &Run) -> String {
     let Replay { outcome, steps, equal_steps, divergence, outputs, .. } = replay;
     match (outcome, divergence) {
+        (Outcome::Equal, _) if run.status == Status::Held => {
+            format!("equal, {equal_steps} of {steps} steps, and held like the recorded run {}", run.cause)
+        }
         (Outcome::Equal, _) if replay.audit.is_some() => format!("equal, {equal_steps} of {steps} steps audited"),
         (Outcome::Equal, _) if replay.from > 0 => {
             format!("equal, {equal_steps} steps from the state after step {} on", replay.from)

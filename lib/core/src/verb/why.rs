@@ -5,30 +5,51 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::manifest::action::Action;
+use crate::manifest::event::Level;
+use crate::manifest::intent::Network;
 use crate::manifest::plan::Plan;
 use crate::manifest::run::{Run, Stack};
 use crate::manifest::status::{Observed, Status};
 use crate::verb::settle::Machine as _;
 
 /// Tells of an attempt in sentences. What is not known is not made up: without plan or run record there is less to tell.
-pub fn story(status: &Status, plan: Option<&Plan>, run: Option<&Run>, actions: &[Action]) -> String {
+/// `last_words` are the last line of its standard error, and where all of it is.
+pub fn story(
+    status: &Status,
+    plan: Option<&Plan>,
+    run: Option<&Run>,
+    actions: &[Action],
+    last_words: Option<(&str, &str)>,
+) -> String {
     let mut sentences = Vec::from([asked(status, plan)]);
     sentences.extend(run.map(ran_on));
     sentences.extend(run.map(isolated));
     sentences.extend(actions.iter().filter_map(|action| wished(action, status)));
     sentences.push(match run {
-        Some(run) => ended(status, run),
+        Some(run) => ended(status, plan, run),
         None => stands(status),
     });
+    sentences.extend(
+        last_words
+            .map(|(line, log)| format!("The last line of its standard error is \"{line}\"; all of it is in {log}.")),
+    );
     sentences.join(" ")
 }
 
 fn asked(status: &Status, plan: Option<&Plan>) -> String {
-    let what = plan.map_or_else(
+    let candidate = plan.map_or_else(
         || format!("candidate {}", short(&status.fingerprint.to_string())),
         |plan| format!("candidate \"{}\" ({})", plan.candidate.name(), short(&status.fingerprint.to_string())),
     );
-    let steps = plan.map_or_else(String::new, |plan| format!(", {}", count(plan.work.steps, "step")));
+    let what = match plan.and_then(|plan| plan.evaluation.as_ref()) {
+        Some(evaluating) => {
+            format!("an evaluation of bundle {} of {candidate}", short(&evaluating.subject.bundle.to_string()))
+        }
+        None if status.level == Level::EvaluationAttempt => format!("an evaluation of {candidate}"),
+        None => candidate,
+    };
+    let due = plan.filter(|plan| plan.work.steps > 0);
+    let steps = due.map_or_else(String::new, |plan| format!(", {}", counted(plan.work.steps, unit(Some(plan)))));
     let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));
     format!(
         "{} is an attempt at {what} with seed {}{steps}, under experiment {}, asked for by operation {} with plan {}.{again}",
@@ -52,12 +73,31 @@ fn ran_on(run: &Run) -> String {
 }
 
 fn isolated(run: &Run) -> String {
+    let network = match run.intent.network {
+        Network::None => "no network",
+        Network::Loopback => "a network of its own with nothing else in it",
+        Network::Host => "the network of the host",
+    };
     match run.custody {
         Some(custody) => {
-            format!("Its isolation was {}, with evidence in {}.", run.isolation, short(&custody.to_string()))
+            let evidence = short(&custody.to_string());
+            format!("Its isolation was {}, {network} was admitted, with evidence in {evidence}.", run.isolation)
         }
-        None => format!("It never came to a sandbox; isolation {} was asked for.", run.isolation),
+        None => format!("It never came to a sandbox; isolation {} and {network} were asked for.", run.isolation),
     }
+}
+
+/// One of what a run is made of, and many.
+fn unit(plan: Option<&Plan>) -> (&'static str, &'static str) {
+    match plan {
+        Some(plan) if plan.evaluation.is_some() => ("batch", "batches"),
+        Some(plan) if plan.command().is_some() => ("line of telemetry", "lines of telemetry"),
+        _ => ("step", "steps"),
+    }
+}
+
+fn counted(number: u64, (one, many): (&str, &str)) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 fn wished(action: &Action, status: &Status) -> Option<String> {
@@ -67,7 +107,7 @@ fn wished(action: &Action, status: &Status) -> Option<String> {
     concerns.then(|| format!("{} asked for a {} at {} ({state} {}).", action.by, action.kind, action.at, action.state))
 }
 
-fn ended(status: &Status, run: &Run) -> String {
+fn ended(status: &Status, plan: Option<&Plan>, run: &Run) -> String {
     let seconds = run.finished.unix().saturating_sub(run.started.unix());
     let time = run.observed.wall_nanoseconds.map_or_else(
         || format!("{seconds} s by the clock"),
@@ -78,7 +118,11 @@ fn ended(status: &Status, run: &Run) -> String {
         (kept, 0) => format!("It left {}", count(kept as u64, "file")),
         (_, apart) => format!("{} of it lie apart in quarantine", count(apart as u64, "file")),
     };
-    let progress = format!("{} of {} steps", run.progress.steps, run.progress.planned);
+    let (steps, planned) = (run.progress.steps, run.progress.planned);
+    let progress = match planned {
+        0 => counted(steps, unit(plan)),
+        _ => format!("{steps} of {}", counted(planned, unit(plan))),
+    };
     let record =
         status.run_record.map_or_else(String::new, |id| format!(", as run record {} says", short(&id.to_string())));
     format!(

@@ -1,0 +1,82 @@
+//! Whether a run can be replayed here: every pin is held against what would be used now.
+
+use std::path::Path;
+
+use xt_cli::Error;
+use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::manifest::command::Program;
+use xt_core::manifest::replay::PinDifference;
+use xt_core::manifest::run::Status;
+use xt_core::verb::compare;
+use xt_runtime::program;
+use xt_runtime::worker::Worker;
+
+use crate::Arguments;
+use crate::recorded::Recorded;
+
+/// Why nothing is replayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    /// The stack, or the run itself, does not allow it.
+    #[error("the replay is refused: {0}")]
+    Refused(Faults),
+}
+
+impl Failure for ReplayError {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+
+    fn word(&self) -> &'static str {
+        "replay.refused"
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let Self::Refused(faults) = self;
+        if faults.0.iter().all(|fault| fault.pointer == "run#/stack") {
+            return vec!["--ignore-stack replays on this stack all the same, and the report says so".into()];
+        }
+        Vec::new()
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        let Self::Refused(faults) = self;
+        Some(faults)
+    }
+}
+
+impl Arguments {
+    /// Compares every pin with what would be used now. Gives the differences that are allowed.
+    pub(crate) fn admit(&self, recorded: &Recorded, worker: &Path) -> Result<Vec<PinDifference>, Error> {
+        let plan = &recorded.papers.plan;
+        let now = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?.stack();
+        let differences = compare::stacks(&recorded.stack, &now);
+        let mut faults = recorded.told.clone();
+        for (name, value) in &plan.environment {
+            let then = recorded.run.environment.get(name);
+            if then != Some(value) {
+                let then = then.map_or("none", String::as_str);
+                let message = format!("the environment differs: {name}: recorded {then}, now {value}");
+                faults.add(format!("run#/environment/{name}"), "replay.pin", message);
+            }
+        }
+        if !self.ignore_stack {
+            faults.0.extend(compare::refusal(&differences).0);
+        }
+        faults.or(differences).map_err(|faults| ReplayError::Refused(faults).into())
+    }
+
+    /// Compares every pin of a command with this host.
+    pub(crate) fn admit_command(&self, recorded: &Recorded, program: &Program) -> Result<Vec<PinDifference>, Error> {
+        let mut faults = recorded.told.clone();
+        let part = self.to.is_some() || self.from.is_some() || self.audit.is_some();
+        if part || recorded.run.status != Status::Succeeded {
+            let message = "a command is replayed as a whole, and only when it succeeded: it alone knows what a step is";
+            faults.add("run#/status", "replay.command", message);
+        }
+        let (pins, host) = program::held(program, &recorded.stack, &self.common.store);
+        faults.0.extend(compare::refusal(&pins).0);
+        faults.0.extend(compare::refusal(&host).0.into_iter().filter(|_| !self.ignore_stack));
+        faults.or(host).map_err(|faults| ReplayError::Refused(faults).into())
+    }
+}

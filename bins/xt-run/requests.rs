@@ -1,0 +1,69 @@
+//! From plans to requests.
+
+use std::path::{Path, PathBuf};
+
+use xt_cli::{Error, Source, read_documents};
+use xt_core::fault::Faults;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::plan::Plan;
+use xt_core::manifest::snapshot::Cadence;
+use xt_core::name::Name;
+use xt_runtime::{Request, Secrets, worker};
+
+use crate::XtRun;
+
+impl XtRun {
+    /// What is asked for: each plan as it is given, all of them checked.
+    pub(crate) fn requests(&self) -> Result<Vec<Request>, Error> {
+        let sources: Vec<Source> = self.plans.iter().map(|plan| Source::from(plan.as_os_str())).collect();
+        let documents = read_documents(&sources, &|digest| self.lookup(digest))?;
+        let several = documents.len() > 1;
+        let secrets = Secrets::given(&self.secret)?;
+        let mut faults = Faults::new();
+        let mut requests = Vec::new();
+        for (index, document) in documents.iter().enumerate() {
+            let request = Plan::decode(&document.value).map(|plan| Request {
+                operation: self.operation_id.clone(),
+                secrets: secrets.clone(),
+                cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
+                ..Request::new(plan, default_experiment())
+            });
+            match request.and_then(|request| request.check().map(|()| request)) {
+                Ok(request) => requests.push(Request { experiment: self.experiment_of(&request)?, ..request }),
+                Err(found) if several => faults.0.extend(found.within(&format!("{}:{index}", document.origin)).0),
+                Err(found) => faults.0.extend(found.0),
+            }
+        }
+        Ok(faults.or(requests)?)
+    }
+
+    /// What a run is counted under: as is said here, or as it was said before.
+    pub(crate) fn experiment_of(&self, request: &Request) -> Result<Name, Error> {
+        if let Some(named) = &self.experiment {
+            return Ok(named.clone());
+        }
+        let known = self.runtime()?.experiment_of(&request.plan, request.operation.as_ref())?;
+        Ok(known.unwrap_or_else(default_experiment))
+    }
+}
+
+/// The worker of each plan: a command is its own, and needs no other to be there.
+pub(crate) struct Finder<'a>(Option<&'a Path>);
+
+impl<'a> Finder<'a> {
+    pub(crate) const fn new(named: Option<&'a Path>) -> Self {
+        Self(named)
+    }
+
+    pub(crate) fn of(&self, plan: &Plan) -> Result<PathBuf, Error> {
+        match &plan.program {
+            Some(program) => Ok(PathBuf::from(&program.executable.path)),
+            None => Ok(worker::find(self.0)?),
+        }
+    }
+}
+
+/// What is counted under nothing in particular.
+fn default_experiment() -> Name {
+    Name::new("default").unwrap_or_else(|| unreachable!("a literal identifier"))
+}

@@ -1,0 +1,191 @@
+//! A run that counts its starts on the host, and tools over it that are killed at a step: `strace` stops them before a
+//! system call by which they change the disk or start a process.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use xt_core::canonical::parse_all;
+use xt_core::digest::Digest;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::intent::{Floor, Profile};
+use xt_core::manifest::plan::Plan;
+use xt_core::name::Name;
+use xt_core::verb::settle::{AttemptState, Machine as _};
+use xt_runtime::Order;
+
+use crate::bench::{Bench, Ended, member, processes_of};
+
+/// The calls that are points of the matrix.
+pub const CALLS: &str =
+    "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,clone,clone3,vfork";
+
+pub const XT_LOG: &str = env!("CARGO_BIN_EXE_xt-log");
+pub const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
+
+pub fn has_strace() -> bool {
+    let found =
+        Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("not run here: strace is missing or may not trace");
+    }
+    found
+}
+
+/// A store, a plan that counts its starts in a file of the host, and a worker of its own name.
+pub struct Scene {
+    pub bench: Bench,
+    pub plan: Plan,
+    pub worker: PathBuf,
+}
+
+#[allow(dead_code, reason = "each test program uses its part")]
+impl Scene {
+    /// A run of `steps` steps that behaves as `behaviour` says and counts its starts.
+    pub fn new(behaviour: &str, steps: u64) -> Self {
+        let bench = Bench::new();
+        let open = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        // The trainer is another user when root starts it.
+        open(&bench.path(""), 0o755);
+        fs::write(bench.path("starts"), "").unwrap();
+        open(&bench.path("starts"), 0o666);
+        let name = bench.path("").components().next_back().unwrap().as_os_str().to_str().unwrap().to_string();
+        let worker = bench.path(&format!("worker-{name}"));
+        fs::copy(STAND_IN, &worker).unwrap();
+        let purpose = format!("{behaviour} count {}", bench.path("starts").display());
+        let plan = bench.plan_with(&purpose, steps, |intent| {
+            intent.isolation.profile = Profile::None;
+            for control in xt_core::verb::custody::CONTROLS {
+                intent.isolation.floor.insert((*control).to_string(), Floor::Preferred);
+            }
+        });
+        bench.write("plan.json", &plan);
+        Self { bench, plan, worker }
+    }
+
+    pub fn starts(&self) -> usize {
+        fs::read(self.bench.path("starts")).unwrap().len()
+    }
+
+    /// Holds the workload's own count of its starts against `state`: one.
+    ///
+    /// None is only right where the run was killed between the last act of the process that becomes the workload, which
+    /// is to leave its mark, and the first act of the workload, which is to count itself. A start and its record are two
+    /// acts, and nothing makes them one: whoever comes after the crash cannot tell whether a workload that has left no
+    /// trace did anything. Starting it again could be the second time; so it is lost, which a person can retry.
+    #[track_caller]
+    pub fn started_once(&self, state: AttemptState, point: usize) {
+        let marked = fs::metadata(self.bench.run_folder(&self.bench.attempt().id).join("lock")).unwrap().len() > 0;
+        match self.starts() {
+            1 => assert!(marked, "point {point}: it was started without a mark"),
+            0 if marked && state == AttemptState::Lost => {
+                println!("point {point}: killed between its mark and its first act; lost");
+            }
+            starts => panic!("point {point}: {state}, started {starts} times, marked: {marked}"),
+        }
+    }
+
+    /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
+    pub fn tampered(&self, program: &str, arguments: &[&str], signal: &str, point: usize) -> Command {
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-o"]).arg(self.bench.path("trace")).args(["-e", &format!("trace={CALLS}"), "-e"]);
+        command.arg(format!("inject={CALLS}:signal={signal}:when={point}")).arg(program).args(arguments);
+        command.env_clear().env("XT_STORE", self.bench.store_path()).env("XT_TRAIN", &self.worker);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn log(&self, arguments: &[&str]) -> Output {
+        self.tool(XT_LOG, arguments)
+    }
+
+    /// A tool that nobody disturbs.
+    pub fn tool(&self, program: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().env("XT_STORE", self.bench.store_path());
+        command.env("XT_TRAIN", &self.worker).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What was found by `xt-log reconcile`, which must leave nothing to a person.
+    pub fn reconcile(&self) -> Vec<String> {
+        let output = self.log(&["reconcile"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let found = parse_all(&output.stdout).unwrap();
+        found.iter().map(|found| member(found, "/found").to_string()).collect()
+    }
+
+    /// Asks for the plan under the one operation id, in the foreground, as somebody does who got no answer.
+    pub fn ask_again(&self) -> Ended {
+        let plan = self.bench.path("plan.json");
+        let arguments = ["--operation-id", "op-a", "--worker", self.worker.to_str().unwrap(), plan.to_str().unwrap()];
+        Ended::of(self.bench.xt_run(&arguments).output().unwrap())
+    }
+
+    /// Waits until everything has ended, and holds the whole truth against itself. Gives the state of the only attempt.
+    #[track_caller]
+    pub fn settled(&self, point: &str) -> AttemptState {
+        let waited = self.log(&["wait", "default", "--timeout", "60"]);
+        assert_eq!(waited.status.code(), Some(0), "{point}: {waited:?}");
+        let attempt = self.bench.attempt();
+        assert!(attempt.state.is_terminal(), "{point}: {attempt:?}");
+        let run: xt_core::manifest::run::Run = self.bench.store().manifest(attempt.run_record.unwrap()).unwrap();
+        assert_eq!(run.status.to_string(), attempt.state.to_string(), "{point}");
+        let succeeded = attempt.state == AttemptState::Succeeded;
+        assert_eq!(run.artifacts.is_empty(), !succeeded, "{point}: only success has artifacts");
+        assert_eq!(run.progress.completed && run.exit.code == Some(0), succeeded, "{point}: {}", run.cause);
+        for artifact in &run.artifacts {
+            assert_eq!(Digest::of(&self.bench.store().get(artifact.digest).unwrap()), artifact.digest, "{point}");
+        }
+        let again = self.ask_again();
+        assert_eq!(again.runs()[0].attempt, attempt.id, "{point}: the same operation is the same workload");
+        let checked = self.log(&["rebuild", "--check"]);
+        assert_eq!(checked.status.code(), Some(0), "{point}: {}", String::from_utf8_lossy(&checked.stdout));
+        assert!(processes_of(&self.worker).is_empty(), "{point}: no worker is left");
+        attempt.state
+    }
+
+    /// Records the wish and writes the order, as a client does before it starts a supervisor.
+    pub fn ordered(&self) -> Name {
+        let attempt = self.bench.intend(&self.plan, "op-a").id;
+        let folder = self.bench.run_folder(&attempt);
+        for part in ["in", "out", "work", "log"] {
+            fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        let order = Order { attempt: attempt.clone(), worker: self.worker.to_str().unwrap().into() };
+        fs::write(folder.join("order.json"), order.encode().canonical()).unwrap();
+        attempt
+    }
+
+    /// The supervisor of `attempt`, by hand.
+    pub fn supervisor(&self, attempt: &Name, signal: &str, point: usize) -> Child {
+        let store = self.bench.store_path();
+        let arguments = ["--supervise", store.to_str().unwrap(), attempt.as_str()];
+        self.tampered(env!("CARGO_BIN_EXE_xt-run"), &arguments, signal, point).spawn().unwrap()
+    }
+}
+
+pub fn was_killed(output: &Output) -> bool {
+    output.status.code().is_none_or(|code| code == 137)
+}
+
+/// Kills a process, if it still runs.
+#[allow(dead_code, reason = "each test program uses its part")]
+pub fn kill_9(pid: u32) {
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+}
+
+/// Tries the points of a scenario until it ends without meeting one, and prints what became of them.
+pub fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<AttemptState>) -> usize {
+    let mut ends = std::collections::BTreeMap::new();
+    let mut points = 0;
+    for point in (1..).step_by(every) {
+        let Some(state) = at(point) else { break };
+        points += 1;
+        *ends.entry(state.to_string()).or_insert(0) += 1;
+    }
+    println!("{name}: {points} points, no workload started twice; ends: {ends:?}");
+    points
+}
