@@ -445,6 +445,53 @@ fn a_program_that_writes_a_secret_into_an_output_or_its_telemetry_fails_and_the_
     }
 }
 
+/// What is refused for another reason is kept for people to look at, and its names are told: neither may show a secret.
+#[test]
+fn a_secret_beside_something_refused_or_in_a_name_is_nowhere_either() {
+    let cases = [
+        ("beside a FIFO it cannot make", "read -r token <&5; echo \"$token\" > kept; : > 'odd:name'"),
+        ("a file named by it", "read -r token <&5; echo fine > \"a $token b\""),
+        (
+            "a folder named by it",
+            "read -r token <&5; cd \"$XT_OUTPUTS\"; echo fine > \"$token:x\"; echo \"$token\" > kept",
+        ),
+        ("an exit with it kept", "read -r token <&5; echo \"$token\" > kept; exit 4"),
+    ];
+    for (what, script) in cases {
+        for profile in ["full", "in-container"] {
+            let folder = Folder::new();
+            let weaker = ("\"profile\":\"full\"", format!("\"profile\":\"{profile}\""));
+            let preferred = [(weaker.0, weaker.1.as_str())];
+            let plan = compiled(&folder, &candidate(&folder, script), &["--intent", &intent(&folder, &preferred)]);
+            let given = format!("token={}", folder.write("token.txt", format!("{TOKEN}\n")).display());
+            let outcome = folder.xt("run").args(["--secret", &given]).input(plan.encode().canonical()).run().expect(14);
+            let run = record(&outcome, Status::Failed);
+            assert!(!outcome.stdout.contains(TOKEN) && !outcome.stderr.contains(TOKEN), "{what}, {profile}");
+            assert!(run.cause.contains("the secret token") || run.exit.code == Some(4), "{what}: {}", run.cause);
+            for path in walk(&folder.at(".xt")) {
+                let bytes = fs::read(&path).unwrap_or_default();
+                let shown = path.display().to_string();
+                assert!(!shown.contains(TOKEN), "{what}, {profile}: {shown}");
+                assert!(
+                    !bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()),
+                    "{what}, {profile}: {shown}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_holds_the_bytes_of_a_secret_is_refused() {
+    let folder = Folder::new();
+    let text = candidate(&folder, "echo x > out").replace("\"rate\":0.5", &format!("\"rate\":\"{TOKEN}\""));
+    let plan = compiled(&folder, &text, &["--intent", &intent(&folder, &[])]);
+    let given = format!("token={}", folder.write("token.txt", TOKEN).display());
+    let refused = folder.xt("run").args(["--secret", &given]).input(plan.encode().canonical()).run().expect(10);
+    assert!(refused.stderr.contains("secret.in-plan") && !refused.stderr.contains(TOKEN), "{}", refused.stderr);
+    assert!(walk(&folder.at(".xt/runs")).is_empty(), "nothing was recorded");
+}
+
 #[test]
 fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refused_with_every_reason() {
     let folder = Folder::new();

@@ -9,7 +9,7 @@ use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Calls, Observed, ProcessExit, Status};
 use xt_core::verb::chain::LINES;
 use xt_core::verb::evaluate;
-use xt_sandbox::{Ending, Limits, Running, Taken};
+use xt_sandbox::{Ending, Limits, Running};
 
 use crate::conclude::{Dropped, Findings};
 use crate::error::RuntimeError;
@@ -54,14 +54,16 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         cancel: watch.cancel.as_deref(),
         snapshot: watch.snapshots.last(),
         out_of_memory: observed.out_of_memory_kills,
+        refused_forks: observed.process_limit_hits,
         outputs: fault.as_deref(),
         full: ending.as_ref().is_ok_and(|ending| ending.outputs.are_full()),
     });
     let (stdout, stderr) = watch.dropped();
     observed.mapped = watch.seen.mapped();
     (findings.status, findings.cause) = admitted_only(watch.plan, &watch.seen, (status, cause));
+    findings.cause = watch.secrets().taken_out_of(&findings.cause);
     findings.exit = exit;
-    findings.observed = observed;
+    findings.observed = silent(observed, watch.secrets());
     findings.progress = progress;
     findings.chain = watch.ledger.chain();
     findings.dropped = Dropped { stdout, stderr };
@@ -104,40 +106,65 @@ fn observed(ending: &Ending) -> Observed {
     }
 }
 
+/// Whatever text of the program's own making is among what was observed, without its secrets.
+fn silent(mut observed: Observed, secrets: &Secrets) -> Observed {
+    let opened = observed.opened.iter_mut().flat_map(|calls| calls.first.iter_mut());
+    let mapped = observed.mapped.iter_mut().flatten().map(|file| &mut file.path);
+    opened.chain(mapped).for_each(|text| *text = secrets.taken_out_of(text));
+    observed
+}
+
 fn calls(calls: &xt_sandbox::Calls) -> Calls {
     Calls { counts: calls.counts.clone(), first: calls.first.clone() }
 }
 
-/// Removes every output that holds a secret, so that it is nowhere, not even in quarantine; says which.
-fn take_out(secrets: &Secrets, outputs: &Path, files: &[Taken]) -> Option<String> {
+/// Removes every output that holds a secret, or is named by one, so that it is nowhere, not even in quarantine; says which.
+fn take_out(secrets: &Secrets, outputs: &Path) -> Option<String> {
     let mut leaks = Vec::new();
-    for file in files.iter().filter(|_| !secrets.is_empty()) {
-        let path = outputs.join(file.path.as_str());
-        match secrets.in_file(&path) {
-            Ok(None) => {}
-            Ok(Some(name)) => {
-                let removed = std::fs::remove_file(&path).map_or_else(|error| error.to_string(), |()| "removed".into());
-                leaks.push(format!("{} holds the bytes of the secret {name}: {removed}", file.path));
+    let mut unread = vec![outputs.to_path_buf()];
+    while let Some(folder) = unread.pop().filter(|_| !secrets.is_empty()) {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if let Some(name) = secrets.in_bytes(entry.file_name().as_encoded_bytes()) {
+                let gone = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+                leaks.push(format!("a file or folder is named by the secret {name}: {}", removed(gone)));
+            } else if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) {
+                unread.push(path);
+            } else if kind.is_ok_and(|kind| kind.is_file()) {
+                let shown = path.strip_prefix(outputs).unwrap_or(&path).display();
+                match secrets.in_file(&path) {
+                    Ok(None) => {}
+                    Ok(Some(name)) => {
+                        let gone = removed(std::fs::remove_file(&path));
+                        leaks.push(format!("{shown} holds the bytes of the secret {name}: {gone}"));
+                    }
+                    Err(error) => leaks.push(error.to_string()),
+                }
             }
-            Err(error) => leaks.push(error.to_string()),
         }
     }
     (!leaks.is_empty()).then(|| leaks.join("; "))
 }
 
+fn removed(outcome: std::io::Result<()>) -> String {
+    outcome.map_or_else(|error| error.to_string(), |()| "removed".into())
+}
+
 /// Brings the outputs out of the sandbox and says what is wrong with them: something that is no plain file, or other
 /// files than the worker reports.
 fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) -> Option<String> {
-    let collected = match ending.outputs.collect(outputs, limits) {
+    let collected = ending.outputs.collect(outputs, limits);
+    // Before anything else is said: what is refused for another reason would be kept, and named.
+    if let Some(leak) = take_out(watch.secrets(), outputs) {
+        return Some(leak);
+    }
+    let collected = match collected {
         Ok(collected) => collected,
         Err(error) => return Some(error.to_string()),
     };
     if !collected.refused.is_empty() {
         let refused: Vec<String> = collected.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         return Some(refused.join("; "));
-    }
-    if let Some(leak) = take_out(watch.secrets(), outputs, &collected.files) {
-        return Some(leak);
     }
     // A command does not report what it wrote: whatever is there and in order is its output.
     if watch.ledger.is_command() {

@@ -43,6 +43,8 @@ pub struct Seen<'a> {
     pub snapshot: Option<u64>,
     /// Kernel kills for lack of memory.
     pub out_of_memory: Option<u64>,
+    /// Processes and threads that the kernel refused at the limit.
+    pub refused_forks: Option<u64>,
     /// What is wrong with its outputs.
     pub outputs: Option<&'a str>,
     /// Whether no room was left for its outputs.
@@ -63,7 +65,17 @@ pub fn judge(seen: &Seen<'_>) -> (Status, String) {
     let (status, cause) = verdict(seen);
     let late = seen.cancel.is_some() && status != Status::Cancelled;
     let note = if late { "; a request to cancel came, and changed nothing" } else { "" };
-    (status, cause + note)
+    (status, cause + note + &refusals(seen, status))
+}
+
+/// Programs say little or nothing sensible when they cannot start a thread; the counter does.
+fn refusals(seen: &Seen<'_>, status: Status) -> String {
+    match seen.refused_forks {
+        Some(count) if count > 0 && status != Status::Succeeded => {
+            format!("; the kernel refused {count} new processes or threads at the limit")
+        }
+        _ => String::new(),
+    }
 }
 
 fn verdict(seen: &Seen<'_>) -> (Status, String) {
@@ -201,6 +213,7 @@ mod tests {
         cancel: Option<&'static str>,
         torn: usize,
         out_of_memory: Option<u64>,
+        refused_forks: Option<u64>,
         outputs: Option<&'static str>,
         full: bool,
         snapshot: Option<u64>,
@@ -217,6 +230,7 @@ mod tests {
             cancel: None,
             torn: 0,
             out_of_memory: Some(0),
+            refused_forks: Some(0),
             outputs: None,
             full: false,
             snapshot: None,
@@ -239,6 +253,7 @@ mod tests {
             stop: case.stop.as_ref(),
             cancel: case.cancel,
             out_of_memory: case.out_of_memory,
+            refused_forks: case.refused_forks,
             outputs: case.outputs,
             full: case.full,
             snapshot: case.snapshot,
@@ -328,6 +343,9 @@ mod tests {
         assert_eq!(judged(&Case { full: true, ..good() }).0, Status::Succeeded, "full to the brim is not too full");
         let unknown = Case { end: None, exit: signalled(9), out_of_memory: None, ..good() };
         assert_eq!(judged(&unknown).0, Status::Failed, "a kill without a counter is no lack of memory");
+        let crowded = Case { end: None, exit: exited(1), refused_forks: Some(7), ..good() };
+        assert!(judged(&crowded).1.ends_with("refused 7 new processes or threads at the limit"));
+        assert!(!judged(&Case { refused_forks: Some(7), ..good() }).1.contains("refused"));
         let held = Case {
             end: Some(End::Held { step: 3, reason: "loss".into() }),
             exit: exited(3),

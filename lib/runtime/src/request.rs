@@ -99,6 +99,7 @@ impl Request {
     pub fn check(&self) -> Result<(), Faults> {
         let mut faults = compile::check_plan(&self.plan).err().unwrap_or_default();
         self.secrets.check(&self.plan.intent.secrets, &mut faults);
+        self.secrets.check_plan(&self.plan, &mut faults);
         let steps = self.plan.work.steps;
         let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
         if self.plan.command().is_some() && part {

@@ -10,6 +10,8 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::dup2_stdin;
 use xt_core::fault::Faults;
+use xt_core::field::Manifest as _;
+use xt_core::manifest::plan::Plan;
 use xt_core::name::Name;
 use xt_core::verb::envelope::secret_variable;
 
@@ -123,6 +125,30 @@ impl Secrets {
         self.0.iter().find(|(_, secret)| find(bytes, needle(secret)).is_some()).map(|(name, _)| name.as_str())
     }
 
+    /// The text without secrets, as they stand there or as a text escapes them.
+    pub(crate) fn taken_out_of(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_string(), |text, (name, secret)| {
+            let note = format!("[secret {name} taken out]");
+            let forms =
+                [String::from_utf8_lossy(needle(secret)).into_owned(), needle(secret).escape_ascii().to_string()];
+            forms.iter().fold(text, |text, form| text.replace(form.as_str(), &note))
+        })
+    }
+
+    /// Notes every secret whose bytes the plan itself holds, which every record of the run would show.
+    pub(crate) fn check_plan(&self, plan: &Plan, faults: &mut Faults) {
+        if self.is_empty() {
+            return;
+        }
+        let text = plan.encode().canonical();
+        for (name, secret) in &self.0 {
+            if find(text.as_bytes(), needle(secret)).is_some() {
+                let message = format!("the plan holds the bytes of the secret {name}, and everybody may read a plan");
+                faults.add("--secret", "secret.in-plan", message);
+            }
+        }
+    }
+
     /// Name of a secret that the file at `path` holds.
     pub(crate) fn in_file(&self, path: &Path) -> Result<Option<&str>, RuntimeError> {
         let mut opened = File::open(path).map_err(file("open", path))?;
@@ -203,10 +229,12 @@ impl Redactor {
 
     fn take_out(&mut self) {
         for (name, secret) in &self.secrets.0 {
-            let needle = needle(secret);
-            while let Some(at) = find(&self.held, needle) {
-                let note = format!("[secret {name} taken out]");
-                self.held.splice(at..at + needle.len(), note.into_bytes());
+            let (needle, note) = (needle(secret), format!("[secret {name} taken out]"));
+            let mut from = 0;
+            while let Some(at) = find(&self.held[from..], needle).map(|at| from + at) {
+                self.held.splice(at..at + needle.len(), note.bytes());
+                // The note itself may look like a secret.
+                from = at + note.len();
             }
         }
     }
@@ -230,6 +258,15 @@ mod tests {
             let expected = "before [secret key taken out] between [secret key taken out]after 012345678 9";
             assert_eq!(String::from_utf8(out).unwrap(), expected, "chunks of {size}");
         }
+    }
+
+    #[test]
+    fn a_secret_that_looks_like_the_note_is_taken_out_once() {
+        let mut redactor = Redactor::new(Secrets(vec![("key".into(), b"taken out".to_vec())]));
+        let mut out = redactor.push(b"a taken out b");
+        out.extend(redactor.finish());
+        assert_eq!(String::from_utf8(out).unwrap(), "a [secret key taken out] b");
+        assert_eq!(secrets().taken_out_of("x 0123456789 y"), "x [secret key taken out] y");
     }
 
     #[test]

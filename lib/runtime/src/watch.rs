@@ -49,6 +49,8 @@ pub(crate) struct Watch<'a> {
     telemetry: Stream,
     lines: Lines,
     count: u64,
+    /// Bytes of telemetry so far.
+    heard: u64,
     writer: Writer,
     control: Option<File>,
     told_to_drain: bool,
@@ -93,6 +95,7 @@ impl<'a> Watch<'a> {
             telemetry: Stream::new(pipes.telemetry)?,
             lines: Lines::default(),
             count: 0,
+            heard: 0,
             writer: Writer::create(&folder.telemetry())?,
             control: pipes.control.map(File::from),
             told_to_drain: false,
@@ -169,6 +172,13 @@ impl<'a> Watch<'a> {
     /// Takes in telemetry. After the first thing that cannot be true nothing more is believed.
     fn hear(&mut self, bytes: &[u8]) -> Result<(), RuntimeError> {
         if self.disagreement.is_some() {
+            return Ok(());
+        }
+        self.heard += bytes.len() as u64;
+        let most = self.plan.intent.resources.storage_bytes;
+        if self.heard > most {
+            let why = format!("there are more than the {most} bytes that the intent gives to what is written");
+            self.disagreement = Some(Disagreement::NoMessage { line: self.count + 1, why });
             return Ok(());
         }
         let lines = match self.lines.push(bytes) {

@@ -179,11 +179,13 @@ fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
         made.mechanisms.into_iter().filter(|(_, outcome)| outcome.is_ok()).map(|(name, _)| name).collect();
     let mut missing = failed.clone();
     missing.extend(made.residue.iter().map(|text| String::from(*text)));
-    let open = proof.iter().filter(|probe| probe.control == OK && probe.inside == OK);
-    missing.extend(open.map(|probe| match probe.stage {
+    let passed = proof.iter().filter(|probe| probe.control == OK && probe.inside == OK);
+    missing.extend(passed.map(|probe| match probe.stage {
         Layer::All => format!("{} works inside", probe.probe),
         stage => format!("{} works with {stage} alone", probe.probe),
     }));
+    let (covered, open) = dropped(evidence, id);
+    missing.extend(open);
     missing.extend(untried(evidence, id).into_iter().map(|stage| format!("{stage} alone was not tried")));
     let all: Vec<&Probe> = proof.iter().filter(|probe| probe.stage == Layer::All).collect();
     let proven = all.iter().any(|probe| probe.control == OK && probe.inside != OK);
@@ -197,7 +199,7 @@ fn control(policy: &Policy, evidence: &Evidence, id: &str) -> Control {
         (false, true) => State::Enforced,
         (false, false) => State::Partial,
     };
-    missing.extend(covered(evidence, id));
+    missing.extend(covered);
     Control { id: id.into(), floor, mechanisms: in_force, state, missing, proof }
 }
 
@@ -226,13 +228,13 @@ fn untried(evidence: &Evidence, id: &str) -> Vec<Layer> {
 /// The layers that are tried alone, in the order in which they are set up.
 const ALONE: [Layer; 5] = [Layer::Mount, Layer::Net, Layer::Process, Layer::Landlock, Layer::Filter];
 
-/// Rights that landlock lacks on this kernel, and what stands in for them. No reason to call a control incomplete.
-fn covered(evidence: &Evidence, id: &str) -> Vec<String> {
-    if id != "network.none" || !evidence.layers.get("landlock").is_some_and(Result::is_ok) {
-        return Vec::new();
+/// Rights of this control that landlock lacks on this kernel: those that something stands in for, which are no reason to
+/// call it incomplete, and those that nothing does.
+fn dropped(evidence: &Evidence, id: &str) -> (Vec<String>, Vec<String>) {
+    if !evidence.layers.get("landlock").is_some_and(Result::is_ok) {
+        return (Vec::new(), Vec::new());
     }
-    let by = if evidence.asked_namespaces { "network namespace and filter" } else { "filter" };
-    rules::dropped(rules::version()).into_iter().map(|text| format!("{text}; covered by {by}")).collect()
+    rules::dropped(id, rules::version(), evidence.asked_namespaces)
 }
 
 fn proof(evidence: &Evidence, id: &str) -> Vec<Probe> {

@@ -278,8 +278,9 @@ impl Guard<'_> {
         match receive(sys::borrow(self.setup.guard)) {
             Ok(Some(message)) if message.kind() == "signal" => {
                 let signal = i32::try_from(message.number(1)).ok().and_then(|number| Signal::try_from(number).ok());
-                // It may have ended a moment ago.
+                // It may have ended a moment ago. One that was stopped is to hear it, too.
                 kill(self.trainer, signal).ok();
+                kill(self.trainer, Signal::SIGCONT).ok();
             }
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => {

@@ -459,8 +459,10 @@ impl Running {
         self.process.as_fd()
     }
 
-    /// Sends a signal to the trainer; nothing happens if it has just ended.
+    /// Sends a signal to the trainer; nothing happens if it has just ended. Whoever of trainer and guard was stopped goes on.
     pub fn signal(&self, signal: nix::sys::signal::Signal) -> Result<(), SandboxError> {
+        // It may be gone.
+        nix::sys::signal::kill(self.guard, nix::sys::signal::Signal::SIGCONT).ok();
         match send(self.wire.as_fd(), &["signal", &(signal as i32).to_string()], None) {
             Ok(()) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
             Err(errno) => Err(doing("speaking to the guard")(errno)),

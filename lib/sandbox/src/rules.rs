@@ -31,19 +31,45 @@ fn ask() -> Result<u64, Errno> {
     Ok(u64::try_from(version).unwrap_or(0))
 }
 
-/// Rights that newer versions add and this kernel lacks, in words.
-pub(crate) fn dropped(version: u64) -> Vec<String> {
-    let since = [
-        (2, "refer"),
-        (3, "truncate"),
-        (4, "TCP bind and connect"),
-        (5, "ioctl on devices"),
-        (6, "signals and abstract sockets out of the domain"),
-        (9, "resolving path sockets"),
-        (10, "UDP"),
-    ];
-    let lacking = since.into_iter().filter(|(needs, _)| version < *needs);
-    lacking.map(|(needs, right)| format!("landlock: {right} needs version {needs}, the kernel has {version}")).collect()
+/// A right that some version added.
+struct Right {
+    since: u64,
+    words: &'static str,
+    /// The controls that it is a part of.
+    controls: &'static [&'static str],
+    /// What stands in for it, with namespaces and without; nothing does where this is empty.
+    others: [&'static str; 2],
+}
+
+/// Rights by the version that added them (landlock(7)).
+const RIGHTS: [Right; 8] = [
+    right(2, "refer", &["filesystem.write"], ["mount namespace", ""]),
+    right(3, "truncate", &["filesystem.write"], ["mount namespace", ""]),
+    right(4, "TCP bind and connect", &["network.none"], ["network namespace and filter", "filter"]),
+    right(5, "ioctl on devices", &["filesystem.write"], ["mount namespace", ""]),
+    right(6, "abstract sockets out of the domain", &["network.none"], ["network namespace and filter", "filter"]),
+    right(6, "signals out of the domain", &["process.isolated"], ["process namespace", ""]),
+    right(9, "resolving path sockets", &["network.none"], ["network namespace and filter", "filter"]),
+    right(10, "UDP", &["network.none"], ["network namespace and filter", "filter"]),
+];
+
+const fn right(since: u64, words: &'static str, controls: &'static [&'static str], others: [&'static str; 2]) -> Right {
+    Right { since, words, controls, others }
+}
+
+/// Rights of a control that newer versions add and `version` lacks: those that something else stands in for, and those
+/// that nothing does.
+pub(crate) fn dropped(control: &str, version: u64, namespaces: bool) -> (Vec<String>, Vec<String>) {
+    let lacking = RIGHTS.iter().filter(|right| version < right.since && right.controls.contains(&control));
+    let (mut covered, mut open) = (Vec::new(), Vec::new());
+    for Right { since, words, others, .. } in lacking {
+        let text = format!("landlock: {words} needs version {since}, the kernel has {version}");
+        match others[usize::from(!namespaces)] {
+            "" => open.push(text),
+            other => covered.push(format!("{text}; covered by {other}")),
+        }
+    }
+    (covered, open)
 }
 
 /// What may be done below a path.
@@ -154,4 +180,27 @@ fn restrict(grants: &[(PathBuf, Grant)], network: Network) -> Result<(), Failed>
 /// The crate's errors keep no number; the kernel's last answer is still there.
 fn last() -> Errno {
     Errno::last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Case B-04: rights newer than the kernel's version were dropped, and what was left passed for the whole.
+    #[test]
+    fn b_04_a_right_that_the_kernel_lacks_is_named_and_without_a_stand_in_it_counts_as_missing() {
+        let [newest, seven, two] = [10, 7, 2].map(|version| dropped("network.none", version, true));
+        assert_eq!((newest.0.len(), newest.1.len()), (0, 0));
+        assert_eq!((seven.0.len(), seven.1.len()), (2, 0));
+        assert!(
+            seven.0[1].contains("UDP needs version 10, the kernel has 7; covered by network namespace"),
+            "{seven:?}"
+        );
+        assert_eq!(two.0.len(), 4);
+        let (covered, open) = dropped("filesystem.write", 2, false);
+        assert!(covered.is_empty() && open.len() == 2 && open[0].contains("truncate needs version 3"), "{open:?}");
+        assert_eq!(dropped("filesystem.write", 2, true).1.len(), 0, "a file system of its own needs neither");
+        assert_eq!(dropped("process.isolated", 5, false).1.len(), 1);
+        assert!(dropped("process.isolated", 6, false).1.is_empty() && dropped("limit.cpu", 0, false).1.is_empty());
+    }
 }

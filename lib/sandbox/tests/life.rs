@@ -275,6 +275,24 @@ fn a_planted_library_is_loaded_outside_and_never_inside() {
     }
 }
 
+/// The loader's cache of a host leads to libraries outside the loader's own folders; the one made inside must, too.
+#[test]
+fn a_brought_program_without_a_run_path_finds_a_library_that_only_a_cache_can_lead_to() {
+    let place = Place::new();
+    compile(&place, "libodd.so", "int odd(void) { return 7; }", &["-shared", "-fPIC", "-Wl,-soname,libodd.so"]);
+    let folder = place.folder.path().to_string_lossy().into_owned();
+    compile(&place, "odd", "int odd(void); int main(void) { return odd(); }", &["-L", &folder, "-lodd"]);
+    assert_eq!(Command::new(place.at("odd")).status().unwrap().code(), Some(127), "the control: no cache knows it");
+    let mut policy = place.policy(Profile::Full, "odd", &[]);
+    let system = ["libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
+    policy.libraries = system.iter().filter_map(|name| xt_sandbox::system_library(name)).collect();
+    policy.libraries.push(place.at("libodd.so"));
+    policy.brought.program_at = Some(place.at("odd"));
+    let running = start(policy).unwrap_or_else(|error| panic!("{error}"));
+    assert!(running.custody().mounts.iter().any(|mount| mount.at == "/etc/ld.so.cache" && mount.digest.is_some()));
+    assert_eq!(running.finish().unwrap().code, Some(7));
+}
+
 #[test]
 fn a_library_that_crept_in_is_named_among_what_is_mapped() {
     let place = Place::new();
