@@ -31,7 +31,7 @@ use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_core::verb::scaffold;
 use xt_data::example::examples;
-use xt_data::{Corpus, Raw, Text};
+use xt_data::{Corpus, Raw, Records, Text};
 use xt_runtime::digests::Digests;
 use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
@@ -138,8 +138,8 @@ struct DatasetArguments {
     /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// What the bytes are: text must be UTF-8, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "csv", "idx"])]
+    /// What the bytes are: text must be UTF-8, jsonl records of a prompt and a completion or of a text, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "jsonl", "csv", "idx"])]
     format: String,
     /// What stays together in one split
     #[arg(long, value_name = "GROUP", default_value = "file", value_parser = ["file", "folder"])]
@@ -393,16 +393,29 @@ fn rows(candidate: &Candidate, members: &[&Member], store: &Store) -> Result<Raw
     Ok(xt_data::rows::read(&candidate.tokenizer, &files?)?)
 }
 
+/// These files as records.
+fn records(candidate: &Candidate, text: &Text, members: &[&Member], store: &Store) -> Result<Records, Error> {
+    let files: Result<Vec<(&str, Vec<u8>)>, Error> =
+        members.iter().map(|member| Ok((member.path.as_str(), store.get(member.digest)?))).collect();
+    let read = xt_data::records::read(&candidate.tokenizer, text, &candidate.model, &files?);
+    Ok(read.map_err(|faults| faults.within("data"))?)
+}
+
 /// Reads the split through the tokenizer, as the trainer will, and counts.
 fn count_tokens(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<Tokens, Error> {
     let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
     let text = Text::load(&candidate.tokenizer, file.as_deref())?;
+    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
+    let members = compile::members(candidate, dataset);
+    if let Tokenizer::Records { .. } = &candidate.tokenizer {
+        let count = records(candidate, &text, &members, store)?.samples.len() as u64;
+        return Ok(Tokens { vocabulary: text.vocabulary(), count, tokenizer_bytes });
+    }
     let vocabulary = candidate.model.vocabulary();
     let mut corpus = Corpus::new(&text, dataset.format, candidate.data.separator, vocabulary)?;
-    for member in compile::members(candidate, dataset) {
+    for member in members {
         corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
     }
-    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
     Ok(Tokens { vocabulary: text.vocabulary(), count: corpus.tokens(), tokenizer_bytes })
 }
 
@@ -522,13 +535,35 @@ fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -
     }
     let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
     let text = Text::load(&candidate.tokenizer, file.as_deref())?;
+    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
+    let members = evaluate::members(spec, dataset);
+    if let Tokenizer::Records { .. } = &candidate.tokenizer {
+        let found = records(candidate, &text, &members, store)?;
+        check_predicted(&members, &found)?;
+        let part = |(member, tokens): (&&Member, &u64)| Part { path: member.path.clone(), tokens: *tokens };
+        return Ok((members.iter().zip(&found.counts).map(part).collect(), tokenizer_bytes));
+    }
     let mut parts = Vec::new();
-    for member in evaluate::members(spec, dataset) {
+    for member in members {
         let mut corpus = Corpus::new(&text, dataset.format, None, candidate.model.vocabulary())?;
         corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
         parts.push(Part { path: member.path.clone(), tokens: corpus.tokens() });
     }
-    Ok((parts, file.map_or(0, |bytes| bytes.len() as u64)))
+    Ok((parts, tokenizer_bytes))
+}
+
+/// A held-out record of which nothing is predicted has no loss: every such record is told.
+fn check_predicted(members: &[&Member], found: &Records) -> Result<(), Faults> {
+    let (mut faults, mut samples) = (Faults::new(), found.samples.iter());
+    for (member, count) in members.iter().zip(&found.counts) {
+        for (number, sample) in (1..=*count).zip(&mut samples) {
+            if sample.predicted() == 0 {
+                let message = format!("record {number}: none of its tokens is predicted, so it has no loss");
+                faults.add(member.path.as_str(), "evaluation.masked", message);
+            }
+        }
+    }
+    faults.or(())
 }
 
 /// Holds every held-out file against everything the model was trained on, which the store must have.
@@ -676,6 +711,7 @@ fn exclusion(text: &str, faults: &mut Faults) -> Option<(RelativePath, String)> 
 fn check_form(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Faults) {
     match format {
         Format::Text | Format::Bytes => check_text(format, path, bytes, faults),
+        Format::Jsonl => faults.0.extend(xt_data::records::check(path.as_str(), bytes).0),
         Format::Csv => faults.0.extend(xt_data::table::check(path.as_str(), bytes).0),
         Format::Idx => faults.0.extend(xt_data::image::check(path.as_str(), bytes).0),
     }

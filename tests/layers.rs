@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xt-contract", &["xt-core"]),
 ];
 /// What tests may use beside that.
-const TESTS_MAY_USE: &[(&str, &[&str])] = &[("xt", &["xt-harness"]), ("xt-train", &["xt-data"])];
+const TESTS_MAY_USE: &[(&str, &[&str])] = &[("xt", &["xt-harness"]), ("xt-train", &["xt-data", "xt-harness"])];
 /// The only crates that link libtorch.
 const TORCH: &[&str] = &["xt-torch", "xt-train", "xt-trainer"];
 

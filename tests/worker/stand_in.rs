@@ -52,7 +52,7 @@ fn work() -> Result<(), Error> {
     let mut faults = Faults::new();
     let mut voice = Voice(xt_sandbox::inherited(4)?.into());
     match Job::read(&job, "", &mut faults) {
-        Some(Job::Train { plan, to_step, cadence, from }) => {
+        Some(Job::Train { plan, to_step, cadence, from, locate: _ }) => {
             let ear = Ear::new()?;
             train(&plan, &Span { to_step, cadence, from: from.map(|from| *from) }, &ear, &mut voice)
         }

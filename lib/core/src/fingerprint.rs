@@ -197,6 +197,13 @@ fn tokenizer_1(tokenizer: &Tokenizer) -> Value {
     match tokenizer {
         Tokenizer::Bytes {} => object([("kind", "bytes".into())]),
         Tokenizer::HuggingFace { digest } => object([("kind", "huggingface".into()), ("digest", digest.write())]),
+        Tokenizer::Records { file, predicted, end, long } => object([
+            ("kind", "records".into()),
+            ("file", file.write()),
+            ("predicted", predicted.write()),
+            ("end", end.write()),
+            ("long", long.write()),
+        ]),
         Tokenizer::Table { columns, scaling } => object([
             ("kind", "table".into()),
             ("columns", Value::List(columns.iter().map(column_1).collect())),

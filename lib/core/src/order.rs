@@ -121,8 +121,11 @@ impl Shape {
 
 /// Samples in a row of `tokens` tokens: windows of `context` + 1 tokens, one every `context` tokens, so that each token
 /// but the first is predicted once. Tokens after the last whole window are not used.
-pub fn samples_per_epoch(tokens: u64, context: u64) -> u64 {
-    tokens.saturating_sub(1).checked_div(context).unwrap_or(0)
+pub const fn samples_per_epoch(tokens: u64, context: u64) -> u64 {
+    match tokens.saturating_sub(1).checked_div(context) {
+        Some(samples) => samples,
+        None => 0,
+    }
 }
 
 /// Walks the micro-batches of a run, keeping the order of one epoch at a time.

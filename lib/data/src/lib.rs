@@ -6,11 +6,13 @@ pub mod corpus;
 pub mod example;
 pub mod fault;
 pub mod image;
+pub mod records;
 pub mod rows;
 pub mod table;
 pub mod text;
 
 pub use corpus::Corpus;
 pub use fault::TextError;
+pub use records::Records;
 pub use rows::{Raw, Rows, Targets};
 pub use text::Text;

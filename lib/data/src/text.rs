@@ -21,22 +21,21 @@ impl Text {
     ///
     /// Truncation and padding that the file asks for are left out: they would lose text or add tokens.
     pub fn load(tokenizer: &Tokenizer, file: Option<&[u8]>) -> Result<Self, TextError> {
-        let Tokenizer::HuggingFace { digest } = tokenizer else { return Ok(Self(Kind::Bytes)) };
-        let bytes = file.ok_or(TextError::FileMissing(*digest))?;
+        let Some(digest) = tokenizer.digest() else { return Ok(Self(Kind::Bytes)) };
+        let bytes = file.ok_or(TextError::FileMissing(digest))?;
         let found = Digest::of(bytes);
-        if found != *digest {
-            return Err(TextError::FileWrong { expected: *digest, found });
+        if found != digest {
+            return Err(TextError::FileWrong { expected: digest, found });
         }
-        let unreadable =
-            |error: tokenizers::Error| TextError::FileUnreadable { digest: *digest, reason: one_line(&error) };
+        let unreadable = |error: tokenizers::Error| TextError::FileUnreadable { digest, reason: one_line(&error) };
         let mut library = tokenizers::Tokenizer::from_bytes(bytes).map_err(unreadable)?;
         if matches!(library.get_model(), ModelWrapper::BPE(model) if model.dropout.is_some_and(|dropout| dropout > 0.0))
         {
-            return Err(TextError::Random(*digest));
+            return Err(TextError::Random(digest));
         }
         library.with_truncation(None).map_err(unreadable)?;
         library.with_padding(None);
-        let largest = library.get_vocab(true).into_values().max().ok_or(TextError::Empty(*digest))?;
+        let largest = library.get_vocab(true).into_values().max().ok_or(TextError::Empty(digest))?;
         Ok(Self(Kind::HuggingFace { library: Box::new(library), vocabulary: u64::from(largest) + 1 }))
     }
 

@@ -14,7 +14,7 @@ use nix::unistd::{geteuid, pipe2};
 use xt_core::field::Field as _;
 use xt_core::manifest::intent::{Intent, Profile};
 use xt_core::manifest::job::Job;
-use xt_core::manifest::plan::{Input, Plan};
+use xt_core::manifest::plan::{Input, Mode, Plan};
 use xt_core::manifest::run::Stack;
 use xt_sandbox::{Limits, Policy, Running, SandboxError};
 use xt_store::Store;
@@ -124,6 +124,7 @@ pub(crate) fn launch(
                 to_step: scope.to_step,
                 cadence: scope.cadence.clone(),
                 from: before.map(|before| Box::new(before.snapshot.clone())),
+                locate: scope.mode == Mode::Localization,
             },
             Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
         };

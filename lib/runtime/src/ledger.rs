@@ -162,7 +162,11 @@ impl Ledger {
                     samples_per_epoch: *samples_per_epoch,
                 })
             }
-            Message::Step { .. } | Message::Held { .. } | Message::Snapshot { .. } | Message::Drained { .. }
+            Message::Step { .. }
+            | Message::Located { .. }
+            | Message::Held { .. }
+            | Message::Snapshot { .. }
+            | Message::Drained { .. }
                 if self.measures =>
             {
                 Err(Disagreement::OutOfPlace { word, when: "in an evaluation" })
@@ -170,6 +174,8 @@ impl Ledger {
             Message::Measured { batch, .. } if self.measures => self.batch(*batch),
             Message::Measured { .. } => Err(Disagreement::OutOfPlace { word, when: "in a training run" }),
             Message::Step { line, .. } => self.step(line),
+            // It changes nothing of what is recorded: the step itself was told.
+            Message::Located { step, .. } => figure("the step that was looked at", *step, self.steps),
             Message::Text { .. } | Message::Metric { .. } => {
                 Err(Disagreement::OutOfPlace { word, when: "in a training run" })
             }

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
@@ -122,6 +123,16 @@ int xt_text(int which, char* out, size_t out_capacity, char* message, size_t cap
       case 2: return copy_text(at::get_parallel_info(), out, out_capacity);
       default: throw std::invalid_argument("no such text");
     }
+  });
+}
+
+// Products of this thread in binary16 on the processor, or as their operands are. Casts of weights are not kept: the
+// weights change in place.
+int xt_set_autocast(int on, char* message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    at::autocast::set_autocast_cache_enabled(false);
+    if (on != 0) at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    at::autocast::set_autocast_enabled(at::kCPU, on != 0);
   });
 }
 

@@ -1,6 +1,7 @@
 //! A C++ shim over libtorch for what tch does not expose, and the worker's other unsafe lines.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod autocast;
 pub mod descriptor;
 pub mod memory;
 mod shim;

@@ -1,5 +1,6 @@
 //! What is learned from, one file per kind of data.
 
+pub mod records;
 pub mod rows;
 pub mod text;
 
@@ -7,8 +8,10 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use tch::Tensor;
+use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::plan::Plan;
 
+use crate::data::records::RecordsData;
 use crate::data::rows::RowsData;
 use crate::data::text::TextData;
 use crate::fault::TrainError;
@@ -18,6 +21,11 @@ use crate::probe::Counts;
 pub trait Data: Debug {
     /// Samples of one epoch.
     fn samples(&self) -> u64;
+
+    /// Predictions of these samples, or a number in proportion to them: micro-batches count by it.
+    fn predictions(&self, samples: &[u64]) -> Result<u64, TrainError> {
+        Ok(samples.len() as u64)
+    }
 
     /// A micro-batch of these samples, in fresh tensors that are contiguous and aligned.
     fn batch(&self, samples: &[u64]) -> Result<Batch, TrainError>;
@@ -30,7 +38,7 @@ pub struct Batch {
     pub seen: Tensor,
     /// What is due: one whole number (a token, a class) or one number a prediction.
     pub due: Tensor,
-    /// All tokens of the batch, to count; `None` where `seen` holds numbers.
+    /// All tokens of the batch that are read, to count; `None` where `seen` holds numbers.
     pub tokens: Option<Vec<i64>>,
 }
 
@@ -53,6 +61,10 @@ pub fn read(plan: &Plan, folder: &Path) -> Result<Split, TrainError> {
     let candidate = plan.native().ok_or(TrainError::Command)?;
     if candidate.tokenizer.inputs().is_some() {
         return Ok((Box::new(RowsData::read(plan, folder)?), None));
+    }
+    if let Tokenizer::Records { .. } = &candidate.tokenizer {
+        let (data, tokenizer) = RecordsData::read(plan, folder)?;
+        return Ok((Box::new(data), tokenizer));
     }
     let (data, tokenizer) = TextData::read(plan, folder)?;
     Ok((Box::new(data), tokenizer))

@@ -21,20 +21,19 @@ use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::compile::check_plan;
 use xt_core::verb::{evaluate, measure};
+use xt_data::records::Sample;
 use xt_data::{Corpus, Text};
 use xt_torch::memory::floats;
 
 use crate::evaluate::rows::HeldOut;
 use crate::fault::TrainError;
-use crate::model::{Network, family};
+use crate::model::{Network, family, inner};
+use crate::objective::NO_TARGET;
 use crate::parameters::Parameters;
 use crate::perform::{Ending, Folders};
 use crate::probe::Counts;
 use crate::telemetry::Telemetry;
-use crate::{checkpoint, inputs, regime};
-
-/// The target of a place behind the end of a short window: it is not predicted.
-const NO_TARGET: i64 = -100;
+use crate::{checkpoint, data, inputs, regime};
 
 /// Measures by `plan` and writes what came out.
 pub fn evaluate<W: Write>(
@@ -63,7 +62,11 @@ pub fn evaluate<W: Write>(
         ready.say(held_out.samples(), telemetry)?;
         tch::no_grad(|| held_out.measure((&*model, candidate), evaluating, &slices, telemetry))?
     } else {
-        let pieces = pieces(plan, evaluating, folders.inputs)?;
+        let pieces = if candidate.tokenizer.whole() {
+            records(plan, evaluating, folders.inputs)?
+        } else {
+            pieces(plan, evaluating, folders.inputs)?
+        };
         let model = family.network(&parameters)?;
         ready.say(pieces.len() as u64, telemetry)?;
         let windows = tch::no_grad(|| windows((&*model, &candidate.model), evaluating, &pieces, telemetry))?;
@@ -112,7 +115,8 @@ impl<'a> Slices<'a> {
 /// What the model gives for a batch; a value on the way that is not finite is an error that says where.
 fn finite_outputs(model: &dyn Network, seen: &Tensor, of: &str) -> Result<Tensor, TrainError> {
     let mut counts = Counts::default();
-    let outputs = model.forward(seen, None, &mut |name, tensor| counts.look(name, tensor))?;
+    let look = &mut |name: &str, tensor: &Tensor| if inner(name) { Ok(()) } else { counts.look(name, tensor) };
+    let outputs = model.forward(seen, None, look)?;
     if counts.non_finite() > 0 {
         let tensors = counts.stage(StageName::Forward).tensors.join(", ");
         return Err(TrainError::Model(format!("it gives values that are not finite on {of}, in {tensors}")));
@@ -120,11 +124,25 @@ fn finite_outputs(model: &dyn Network, seen: &Tensor, of: &str) -> Result<Tensor
     Ok(outputs)
 }
 
-/// One window of a file: up to a context of tokens and the one behind each.
+/// One window of a file: up to a context of tokens and the one behind each. Or a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece<'a> {
     member: &'a Member,
-    tokens: Vec<u32>,
+    window: Sample,
+}
+
+/// Every record of every file, in order.
+fn records<'a>(plan: &'a Plan, evaluating: &Evaluating, folder: &Path) -> Result<Vec<Piece<'a>>, TrainError> {
+    let (candidate, dataset) = plan.training().ok_or(TrainError::Command)?;
+    let members = evaluate::members(&evaluating.spec, dataset);
+    let (found, _) = data::records::read(candidate, &members, folder)?;
+    if !evaluating.parts.iter().map(|part| part.tokens).eq(found.counts.iter().copied()) {
+        let (expected, found) = (plan.work.tokens, found.samples.len() as u64);
+        return Err(TrainError::Work { what: "records in the held-out files", expected, found });
+    }
+    let files = members.iter().zip(&found.counts);
+    let members = files.flat_map(|(member, count)| (0..*count).map(|_| *member));
+    Ok(members.zip(found.samples).map(|(member, window)| Piece { member, window }).collect())
 }
 
 /// Every window of every file, in order.
@@ -142,7 +160,8 @@ fn pieces<'a>(plan: &'a Plan, evaluating: &Evaluating, folder: &Path) -> Result<
             let (expected, found) = (part.tokens, tokens.len() as u64);
             return Err(TrainError::Work { what: "tokens in a held-out file", expected, found });
         }
-        pieces.extend(cut(&tokens, context).map(|tokens| Piece { member, tokens: tokens.to_vec() }));
+        let window = |tokens: &[u32]| Sample { tokens: tokens.to_vec(), first: 1 };
+        pieces.extend(cut(&tokens, context).map(|tokens| Piece { member, window: window(tokens) }));
     }
     let (expected, found) = (plan.work.samples_per_epoch, pieces.len() as u64);
     if found == expected { Ok(pieces) } else { Err(TrainError::Work { what: "windows", expected, found }) }
@@ -166,11 +185,14 @@ fn windows<W: Write>(
     let mut windows = Vec::with_capacity(pieces.len());
     for (number, pieces) in (1..).zip(pieces.chunks(size.max(1))) {
         let start = Instant::now();
-        let tokens: Vec<&[u32]> = pieces.iter().map(|piece| piece.tokens.as_slice()).collect();
-        for (piece, (loss, correct)) in pieces.iter().zip(losses(model, &tokens)?) {
+        let samples: Vec<&Sample> = pieces.iter().map(|piece| &piece.window).collect();
+        for (piece, (loss, correct)) in pieces.iter().zip(losses(model, &samples)?) {
             let window = windows.len() as u64;
+            let tokens = piece.window.predicted();
+            if tokens == 0 {
+                return Err(TrainError::Masked { window });
+            }
             let loss = Finite::new(loss).ok_or(TrainError::NoMetric { window, what: "loss" })?;
-            let tokens = piece.tokens.len() as u64 - 1;
             windows.push(Window { window, path: piece.member.path.clone(), tokens, loss, correct });
         }
         let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -179,16 +201,15 @@ fn windows<W: Write>(
     Ok(windows)
 }
 
-/// Sum of the losses and number of right answers of each window of at least two tokens, all in one batch. A window shorter
-/// than the context is filled up behind its end, where no earlier position looks.
-pub fn losses((network, model): (&dyn Network, &Model), windows: &[&[u32]]) -> Result<Vec<(f64, u64)>, TrainError> {
+/// Sum of the losses and number of right answers of each window or record, all in one batch. One shorter than the context is
+/// filled up behind its end, where no earlier position looks.
+pub fn losses((network, model): (&dyn Network, &Model), windows: &[&Sample]) -> Result<Vec<(f64, u64)>, TrainError> {
     let width = usize::try_from(model.context()).unwrap_or(0);
     let (mut seen, mut due) = (Vec::new(), Vec::new());
     for window in windows {
-        let tokens = window.iter().copied().map(i64::from);
-        let behind = (width + 1).saturating_sub(window.len());
-        seen.extend(tokens.clone().take(window.len() - 1).chain(std::iter::repeat_n(0, behind)));
-        due.extend(tokens.skip(1).chain(std::iter::repeat_n(NO_TARGET, behind)));
+        let (tokens, targets) = data::records::row(&window.tokens, window.first, width);
+        seen.extend(tokens);
+        due.extend(targets);
     }
     let shape = [i64::try_from(windows.len()).unwrap_or(0), -1];
     let logits = finite_outputs(network, &Tensor::f_from_slice(&seen)?.f_view(shape)?, "held-out text")?;

@@ -81,6 +81,12 @@ pub enum TrainError {
         /// What was measured.
         what: &'static str,
     },
+    /// A sample without a prediction.
+    #[error("sample {window} has no token that is predicted, and of nothing there is no metric")]
+    Masked {
+        /// The sample.
+        window: u64,
+    },
     /// There are no metrics.
     #[error(transparent)]
     Unmeasured(#[from] NoMetric),
@@ -130,7 +136,7 @@ impl Failure for TrainError {
             Self::Model(_) => "train.model",
             Self::EmptyPrompt => "train.empty-prompt",
             Self::NoLogits(_) => "train.no-logits",
-            Self::NoMetric { .. } | Self::Unmeasured(_) => "train.no-metric",
+            Self::NoMetric { .. } | Self::Masked { .. } | Self::Unmeasured(_) => "train.no-metric",
             Self::Output { .. } => "train.output",
             Self::Telemetry(_) => "train.telemetry",
         }

@@ -44,6 +44,11 @@ pub fn family(model: &Model) -> Result<Box<dyn Family>, TrainError> {
     })
 }
 
+/// Whether this is the name of a tensor inside of a module, `MODULE/PART`: only who looks for a place looks at those.
+pub fn inner(name: &str) -> bool {
+    name.contains('/')
+}
+
 /// Is shown a tensor by name as it appears.
 pub type Look<'a> = &'a mut dyn FnMut(&str, &Tensor) -> Result<(), TrainError>;
 

@@ -6,9 +6,10 @@ use xt_core::manifest::candidate::Objective;
 use crate::fault::TrainError;
 
 /// A target that is not predicted.
-const NO_TARGET: i64 = -100;
+pub const NO_TARGET: i64 = -100;
 
-/// The objective over `outputs`, a row for each prediction, against what was `due`: the mean over all predictions. That of
+/// The objective over `outputs`, a row for each prediction, against what was `due`: the mean over all predictions,
+/// which of none is NaN. A target [`NO_TARGET`] is no prediction. That of
 /// the next token is the mean of
 ///
 /// `(1 - s) * -log p(due) + s * mean over all tokens of -log p + z * log(Z)^2`,
@@ -20,11 +21,21 @@ pub fn loss(objective: &Objective, outputs: &Tensor, due: &Tensor) -> Result<Ten
     let loss = reduced(objective, outputs, due, Reduction::Mean)?;
     match objective {
         Objective::NextToken { z_loss, .. } if z_loss.get() != 0.0 => {
+            let outputs = predicted(outputs, due)?;
             let square = outputs.f_logsumexp([-1i64].as_slice(), false)?.f_square()?.f_mean(Kind::Float)?;
             Ok(loss.f_add(&square.f_mul_scalar(z_loss.get())?)?)
         }
         _ => Ok(loss),
     }
+}
+
+/// The rows of `outputs` that are predictions; all of them, as they are, where each has a target.
+fn predicted(outputs: &Tensor, due: &Tensor) -> Result<Tensor, TrainError> {
+    let wanted = due.f_ne(NO_TARGET)?;
+    if bool::try_from(wanted.f_all()?)? {
+        return Ok(outputs.shallow_clone());
+    }
+    Ok(outputs.f_index_select(0, &wanted.f_nonzero()?.f_view([-1])?)?)
 }
 
 /// The objective of each prediction by itself, without what is added to a mean.

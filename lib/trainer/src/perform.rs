@@ -52,9 +52,9 @@ pub fn perform<W: Write + Send>(
     telemetry: &mut Telemetry<W>,
 ) -> Result<Ending, TrainError> {
     match job {
-        Job::Train { plan, to_step, cadence, from } => {
+        Job::Train { plan, to_step, cadence, from, locate } => {
             let snapshots = Snapshots::new(folders.outputs.into(), cadence, control);
-            train(*plan, Span { to_step, from: from.as_deref() }, folders, snapshots, telemetry)
+            train(*plan, Span { to_step, from: from.as_deref(), locate }, folders, snapshots, telemetry)
         }
         Job::Evaluate { plan } => evaluate(&plan, folders, telemetry),
         Job::Sample { model, weights, tokenizer, execution, prompt, tokens, temperature, seed } => {
@@ -78,6 +78,7 @@ pub fn perform<W: Write + Send>(
 struct Span<'a> {
     to_step: Option<u64>,
     from: Option<&'a Snapshot>,
+    locate: bool,
 }
 
 fn train<W: Write + Send>(
@@ -101,6 +102,7 @@ fn train<W: Write + Send>(
     let last = span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps);
     let whole = last == plan.work.steps;
     let mut trainer = Trainer::new(plan, data)?;
+    trainer.locates = span.locate;
     if let Some(snapshot) = span.from {
         trainer.restore(snapshot, folders.inputs)?;
     }
@@ -166,6 +168,10 @@ fn steps<W: Write>(
         let step = trainer.step(&hasher)?;
         held = hold(&step.line).filter(|_| until.stops);
         recorder.step(step, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))?;
+        if let Some(place) = trainer.located.take() {
+            trainer.locates = false;
+            recorder.say(Message::Located { step: trainer.state.steps, place: Box::new(place) })?;
+        }
         if held.is_some() {
             break;
         }

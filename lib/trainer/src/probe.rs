@@ -3,7 +3,7 @@
 //! One pass over the bytes where they lie. The comparison is of integers, so that no NaN is dropped on the way, as a
 //! maximum of floats would (row F-08).
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 use xt_core::manifest::trace::{Stage, StageName};
 use xt_core::number::Finite;
 use xt_torch::memory::floats;
@@ -32,8 +32,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts the values of `tensor`.
+    /// Counts the values of `tensor`, in binary32 or binary16.
     pub fn look(&mut self, name: &str, tensor: &Tensor) -> Result<(), TrainError> {
+        if tensor.f_kind()? == Kind::Half {
+            // Every binary16 number is one of binary32.
+            let wide = tensor.f_detach()?.f_to_kind(Kind::Float)?;
+            self.look_at(|| name.to_string(), floats(&wide)?);
+            return Ok(());
+        }
         self.look_at(|| name.to_string(), floats(tensor)?);
         Ok(())
     }
@@ -177,6 +183,16 @@ mod tests {
         assert_eq!(counts.stage(StageName::Forward).tensors.len(), 8);
         assert_eq!(counts.stage(StageName::Forward).nan, 20);
         assert_eq!(counts.stage(StageName::Forward).tensors[1], "x.1");
+    }
+
+    #[test]
+    fn binary16_is_counted_as_what_it_holds() {
+        let mut counts = Counts::default();
+        let half = Tensor::from_slice(&[65504.0f32, 65519.0, 65520.0, -1e6, f32::NAN]).to_kind(Kind::Half);
+        counts.look("x", &half).unwrap();
+        let stage = counts.stage(StageName::Forward);
+        assert_eq!((stage.checked, stage.nan, stage.positive_infinite, stage.negative_infinite), (5, 1, 1, 1));
+        assert_eq!(stage.maximum.get(), 65504.0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tch::Tensor;
 use xt_core::manifest::candidate::{Candidate, Clipping, NonFinite};
+use xt_core::manifest::incident::Located;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{Stage, StageName, Step};
@@ -17,10 +18,12 @@ use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
 use crate::layout::Declared;
-use crate::model::{Network, family};
+use crate::locate;
+use crate::model::{Network, family, inner};
 use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
+use crate::precision;
 use crate::probe::Counts;
 use crate::recorder::{Coming, Hasher, Hashing, Loan, Unfinished};
 use crate::schedule::learning_rate;
@@ -37,6 +40,10 @@ pub struct Trainer {
     dropout: f64,
     gradients: Flat,
     walk: Walk,
+    /// Whether to look at every module at a step at which a value is not finite.
+    pub locates: bool,
+    /// What was found there.
+    pub located: Option<Located>,
     /// What the run is between two steps.
     pub state: State,
 }
@@ -59,7 +66,8 @@ impl Trainer {
         let family = family(&candidate.model)?;
         let model = family.network(&state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
-        Ok(Self { data, model, dropout: family.dropout(), gradients, walk, state, candidate, plan })
+        let (dropout, locates, located) = (family.dropout(), false, None);
+        Ok(Self { data, model, dropout, gradients, walk, locates, located, state, candidate, plan })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
@@ -71,8 +79,19 @@ impl Trainer {
     /// until someone decides whether it is remembered.
     pub fn copy_into(&mut self, frame: &mut Frame) {
         // Plan and data are inputs; the model looks at the parameters; gradients are made anew in each step; the walk keeps
-        // an order that it can work out again.
-        let Self { plan: _, candidate: _, data: _, model: _, dropout: _, gradients: _, walk, state } = self;
+        // an order that it can work out again; a look changes nothing.
+        let Self {
+            plan: _,
+            candidate: _,
+            data: _,
+            model: _,
+            dropout: _,
+            gradients: _,
+            walk,
+            locates: _,
+            located: _,
+            state,
+        } = self;
         frame.copy(&state.memory(), state.generator(walk), state.cursor(walk));
     }
 
@@ -85,43 +104,79 @@ impl Trainer {
         optim::look(layout, "", &self.gradients, &mut seen.backward);
         let gradients = hasher.begin(Hashing::of(Loan::of("", layout, &self.gradients)))?;
         let norm = optim::norm(self.gradients.values());
+        if self.locates && seen.non_finite() {
+            self.located = self.locate(&batches)?;
+        }
         self.state.steps += 1;
         let rate = self.rate();
         let skipped = self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite();
         if !skipped {
             self.update(rate, norm);
             self.look_at_update(&mut seen.optimizer);
+            if self.locates && self.located.is_none() && seen.optimizer.non_finite() > 0 {
+                self.located = locate::in_update(&self.state.memory());
+            }
         }
         let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped })?;
         self.unfinished(line, gradients, hasher)
     }
 
     /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predictions of
-    /// the step: each micro-batch counts by its share of them.
+    /// the step: each micro-batch counts by its share of them. One without any adds nothing; a step without any has the mean
+    /// over nothing, which is NaN.
     fn backward(&mut self, batches: &[MicroBatch], seen: &mut Seen) -> Result<f32, TrainError> {
         self.gradients.values_mut().fill(0.0);
-        let all: usize = batches.iter().map(|batch| batch.samples.len()).sum();
         let mut mean = 0.0;
-        for batch in batches {
-            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-            let share = batch.samples.len() as f64 / all as f64;
-            let loss = self.loss(batch, seen)?;
+        for (batch, share) in batches.iter().zip(self.shares(batches)?) {
+            let (outputs, due) = self.outputs(batch, seen)?;
+            let Some(share) = share else { continue };
+            let loss = objective::loss(&self.candidate.objective, &outputs, &due)?;
+            seen.loss.look("loss", &loss)?;
             mean += share * f64::from(floats(&loss)?.first().copied().unwrap_or(f32::NAN));
             if batches.len() == 1 { loss.f_backward()? } else { loss.f_mul_scalar(share)?.f_backward()? }
         }
         Ok(narrowed(mean))
     }
 
-    /// The objective of one micro-batch.
-    fn loss(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<Tensor, TrainError> {
+    /// The share of each micro-batch in the predictions of their step; `None` for one without any beside others.
+    fn shares(&self, batches: &[MicroBatch]) -> Result<Vec<Option<f64>>, TrainError> {
+        let counts = batches.iter().map(|batch| self.data.predictions(&batch.samples));
+        let counts = counts.collect::<Result<Vec<u64>, TrainError>>()?;
+        let all: u64 = counts.iter().sum();
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let share = |count: u64| (count > 0 || all == 0).then_some(count as f64 / all as f64);
+        Ok(counts.into_iter().map(share).collect())
+    }
+
+    /// What the model gives for one micro-batch, and what was due.
+    fn outputs(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<(Tensor, Tensor), TrainError> {
         let data = self.data.batch(&batch.samples)?;
         data.look(&mut seen.input)?;
         let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
-        let look = &mut |name: &str, tensor: &Tensor| seen.forward.look(name, tensor);
-        let logits = self.model.forward(&data.seen, dropout.as_ref(), look)?;
-        let loss = objective::loss(&self.candidate.objective, &logits, &data.due)?;
-        seen.loss.look("loss", &loss)?;
-        Ok(loss)
+        let look = &mut |name: &str, tensor: &Tensor| {
+            if inner(name) { Ok(()) } else { seen.forward.look(name, tensor) }
+        };
+        let outputs =
+            precision::computing(self.candidate.precision, || self.model.forward(&data.seen, dropout.as_ref(), look))?;
+        Ok((outputs, data.due))
+    }
+
+    /// Computes the step once more, tensor by tensor, from the same parameters: the first one that is not finite.
+    fn locate(&self, batches: &[MicroBatch]) -> Result<Option<Located>, TrainError> {
+        let computed = locate::Computed {
+            candidate: &self.candidate,
+            model: &*self.model,
+            data: &*self.data,
+            parameters: &self.state.parameters,
+        };
+        let mut found = Vec::new();
+        for (number, (batch, share)) in (0..).zip(batches.iter().zip(self.shares(batches)?)) {
+            let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
+            found.extend(computed.of_batch(number, &batch.samples, dropout.as_ref(), share)?);
+        }
+        // Every micro-batch sees the same parameters: the earliest stage counts, as in the report.
+        let first = found.into_iter().min_by_key(|place| (place.stage as u64, place.micro_batch));
+        Ok(first.or_else(|| locate::in_sum(&self.state.parameters.layout, &self.gradients, batches.len() as u64)))
     }
 
     fn rate(&self) -> f64 {

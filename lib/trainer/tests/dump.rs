@@ -8,15 +8,14 @@ mod plan;
 use std::collections::BTreeMap;
 use std::fs;
 
-use plan::{TEXT, model, plan, sgd};
+use plan::{TEXT, model, plan, plan_of, sgd};
 use tch::{Kind, Reduction, Tensor};
 use xt_core::digest::Digest;
-use xt_core::manifest::candidate::{Clipping, Optimizer};
+use xt_core::manifest::candidate::{Clipping, Optimizer, Precision};
+use xt_core::manifest::dataset::Format;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{StageName, Step};
 use xt_core::order::{Shape, Walk};
-use xt_trainer::data::Data;
-use xt_trainer::data::text::TextData;
 use xt_trainer::recorder::Hasher;
 use xt_trainer::step::Trainer;
 
@@ -47,12 +46,16 @@ fn parameters(trainer: &Trainer) -> BTreeMap<String, Tensor> {
     state.layout.spans().iter().map(copy).collect()
 }
 
-/// Every tensor that the trace counts in its forward stage, by the name it has there; the last are the logits.
-fn forward(parameters: &BTreeMap<String, Tensor>, tokens: &Tensor) -> Vec<(String, Tensor)> {
+/// Every tensor that the trace counts in its forward stage, by the name it has there; the last are the logits. Products are
+/// made of what `kind` leaves of their operands.
+fn forward(parameters: &BTreeMap<String, Tensor>, tokens: &Tensor, kind: Kind) -> Vec<(String, Tensor)> {
     let get = |name: &str| parameters[&format!("transformer.{name}")].shallow_clone();
     let (samples, time) = tokens.size2().unwrap();
     let width = get("wte.weight").size()[1];
-    let linear = |x: &Tensor, name: &str| x.matmul(&get(&format!("{name}.weight"))) + get(&format!("{name}.bias"));
+    let product = |one: &Tensor, other: &Tensor| one.to_kind(kind).matmul(&other.to_kind(kind));
+    let linear = |x: &Tensor, name: &str| {
+        product(x, &get(&format!("{name}.weight"))) + get(&format!("{name}.bias")).to_kind(kind)
+    };
     let normalised = |x: &Tensor, name: &str| {
         let (weight, bias) = (get(&format!("{name}.weight")), get(&format!("{name}.bias")));
         x.layer_norm([width], Some(weight), Some(bias), 1e-5, false)
@@ -62,34 +65,44 @@ fn forward(parameters: &BTreeMap<String, Tensor>, tokens: &Tensor) -> Vec<(Strin
     let mut seen = vec![("embedding".to_string(), x.shallow_clone())];
     let future = Tensor::ones([time, time], (Kind::Bool, tch::Device::Cpu)).triu(1);
     let mixed = linear(&normalised(&x, "h.0.ln_1"), "h.0.attn.c_attn").split(width, -1);
-    let scores = mixed[0].matmul(&mixed[1].transpose(1, 2)) / f64::from(u32::try_from(width).unwrap()).sqrt();
+    let scores = product(&mixed[0], &mixed[1].transpose(1, 2)) / f64::from(u32::try_from(width).unwrap()).sqrt();
     let weights = scores.masked_fill(&future, f64::NEG_INFINITY).softmax(-1, None);
     // Not `+=`, which adds in place: the backward pass needs what was there, and the dump shows it.
-    let x = &x + linear(&weights.matmul(&mixed[2]), "h.0.attn.c_proj");
+    let x = &x + linear(&product(&weights, &mixed[2]), "h.0.attn.c_proj");
     let inner = linear(&normalised(&x, "h.0.ln_2"), "h.0.mlp.c_fc").gelu("tanh");
     let x = &x + linear(&inner, "h.0.mlp.c_proj");
     seen.push(("block.0".into(), x.shallow_clone()));
     let x = normalised(&x, "ln_f");
     seen.push(("normalised".into(), x.shallow_clone()));
-    seen.push(("logits".into(), x.matmul(&get("wte.weight").transpose(0, 1))));
+    seen.push(("logits".into(), product(&x, &get("wte.weight").transpose(0, 1))));
     seen
 }
 
-/// The second pass over what step `number` will see, before it is taken.
-fn dump(plan: &Plan, trainer: &Trainer, walk: &mut Walk, context: usize) -> Dump {
-    let batches = walk.step(trainer.state.steps);
+/// What a sample shows and what is due for it, made here from the text, and not by the trainer.
+type Pair = (Vec<i64>, Vec<i64>);
+
+fn window(sample: usize, context: usize) -> Pair {
     let bytes: Vec<i64> = TEXT.bytes().map(i64::from).collect();
+    let start = sample * context;
+    (bytes[start..start + context].into(), bytes[start + 1..=start + context].into())
+}
+
+/// The second pass over what the next step will see, before it is taken.
+fn dump(plan: &Plan, trainer: &Trainer, walk: &mut Walk, pair: &dyn Fn(usize) -> Pair) -> Dump {
+    let batches = walk.step(trainer.state.steps);
     let (mut seen, mut due) = (Vec::<i64>::new(), Vec::<i64>::new());
     for sample in &batches[0].samples {
-        let start = usize::try_from(*sample).unwrap() * context;
-        seen.extend(&bytes[start..start + context]);
-        due.extend(&bytes[start + 1..=start + context]);
+        let (one, other) = pair(usize::try_from(*sample).unwrap());
+        seen.extend(one);
+        due.extend(other);
     }
-    let context = i64::try_from(context).unwrap();
+    let candidate = plan.native().unwrap();
+    let context = i64::try_from(candidate.model.context()).unwrap();
+    let kind = if candidate.precision == Precision::Float16 { Kind::Half } else { Kind::Float };
     let parameters = parameters(trainer);
-    let tensors = forward(&parameters, &Tensor::from_slice(&seen).view([-1, context]));
+    let tensors = forward(&parameters, &Tensor::from_slice(&seen).view([-1, context]), kind);
     let bad = tensors.iter().filter(|(_, tensor)| !finite(tensor)).map(|(name, _)| name.clone()).collect();
-    let logits = tensors.last().unwrap().1.view([-1, 256]);
+    let logits = tensors.last().unwrap().1.view([-1, 256]).to_kind(Kind::Float);
     let loss = logits.cross_entropy_loss::<Tensor>(&Tensor::from_slice(&due), None, Reduction::Mean, -100, 0.0);
     loss.backward();
     let gradients = parameters.iter().filter(|(_, tensor)| !finite(&tensor.grad()));
@@ -118,9 +131,15 @@ fn moments(plan: &Plan, parameters: &BTreeMap<String, Tensor>) -> Vec<String> {
 /// Takes steps until the trace counts something that is not finite, and gives that step and the dump of it. Every step
 /// before has a clean dump.
 fn until_non_finite(plan: &Plan) -> (Step, Dump) {
+    let context = usize::try_from(plan.native().unwrap().model.context()).unwrap();
+    until_non_finite_in(plan, TEXT, &|sample| window(sample, context))
+}
+
+/// The same over another file, of whose samples `pair` says what they show.
+fn until_non_finite_in(plan: &Plan, file: &str, pair: &dyn Fn(usize) -> Pair) -> (Step, Dump) {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join(Digest::of(TEXT.as_bytes()).hex()), TEXT).unwrap();
-    let (data, _) = TextData::read(plan, folder.path()).unwrap();
+    fs::write(folder.path().join(Digest::of(file.as_bytes()).hex()), file).unwrap();
+    let (data, _) = xt_trainer::data::read(plan, folder.path()).unwrap();
     let shape = Shape::new(
         data.samples(),
         plan.native().unwrap().batching,
@@ -128,10 +147,9 @@ fn until_non_finite(plan: &Plan) -> (Step, Dump) {
         &plan.native().unwrap().length,
     );
     let mut walk = Walk::new(shape.unwrap(), plan.seed);
-    let context = data.context();
-    let mut trainer = Trainer::new(plan.clone(), Box::new(data)).unwrap();
+    let mut trainer = Trainer::new(plan.clone(), data).unwrap();
     loop {
-        let found = dump(plan, &trainer, &mut walk, context);
+        let found = dump(plan, &trainer, &mut walk, pair);
         let step = trainer.step(&Hasher::here()).unwrap().finish().unwrap();
         if step.stages.iter().any(|stage| stage.non_finite() > 0) {
             return (step, found);
@@ -170,7 +188,77 @@ fn finite_losses_with_slopes_that_are_not_show_in_the_backward_stage() {
     assert!(step.skipped && step.loss.is_some());
 }
 
-/// Row F-01, as near as a loss without masks comes to it: every logit is a number, and so is each token's loss; their sum
+/// Sixteen records a step; those of the second step are cut before their completions.
+fn records() -> Vec<(String, String)> {
+    let long =
+        |number: usize| ("a prompt of fourteen ".to_string() + &"and more ".repeat(number % 3 + 1), "lost".to_string());
+    let short = |number| (format!("{number} whales"), format!(" and {} ships", number + 1));
+    (0..48).map(|number| if (16..32).contains(&number) { long(number) } else { short(number) }).collect()
+}
+
+/// What a record shows in a context, and what is due: the completion alone.
+fn masked(records: &[(String, String)], sample: usize, context: usize) -> Pair {
+    let (prompt, completion) = &records[sample];
+    let bytes: Vec<i64> = prompt.bytes().chain(completion.bytes()).take(context + 1).map(i64::from).collect();
+    let at = |place: usize| bytes.get(place).copied();
+    let due = |place: usize| if place < prompt.len() { -100 } else { at(place).unwrap_or(-100) };
+    ((0..context).map(|place| at(place).unwrap_or(0)).collect(), (1..=context).map(due).collect())
+}
+
+/// Row F-01: the mean over no prediction. Every value on the way to it is a number.
+#[test]
+fn a_batch_of_which_nothing_is_predicted_shows_in_the_loss_stage() {
+    let records = records();
+    let line = |(prompt, completion): &(String, String)| {
+        format!("{{\"prompt\":\"{prompt}\",\"completion\":\"{completion}\"}}\n")
+    };
+    let file: String = records.iter().map(line).collect();
+    let (model, optimizer) = (model(16, 20, "0.02"), sgd(0.1, 0.0));
+    let tokenizer = |predicted: &str| {
+        format!(r#"{{"kind":"records","file":null,"predicted":"{predicted}","end":null,"long":"cut"}}"#)
+    };
+    let plan = |predicted: &str| {
+        let changes = [("MODEL", model.as_str()), ("OPTIMIZER", &optimizer), ("CLIPPING", NONE)];
+        let tokenizer = tokenizer(predicted);
+        plan_of(Format::Jsonl, (&file, 48), &[&changes[..], &[(r#"{"kind":"bytes"}"#, tokenizer.as_str())]].concat())
+    };
+    let (step, dump) = until_non_finite_in(&plan("completion"), &file, &|sample| masked(&records, sample, 20));
+    assert_eq!((step.step, earliest(&step)), (2, StageName::Loss));
+    assert_eq!((dump.forward.len(), dump.loss), (0, true));
+    assert!(step.skipped && step.loss_bits.value().is_nan());
+    assert_eq!(tensors(&step, StageName::Backward).is_empty(), dump.backward.is_empty());
+    // The control: all tokens of the same records predicted.
+    let due = |sample: usize| {
+        let (seen, _) = masked(&records, sample, 20);
+        let all = records[sample].0.len() + records[sample].1.len();
+        let next = |place: usize| if place < all { seen.get(place).copied() } else { Some(-100) };
+        let last = (records[sample].0.clone() + &records[sample].1).bytes().nth(20).map_or(-100, i64::from);
+        (seen.clone(), (1..=20).map(|place| next(place).unwrap_or(last)).collect())
+    };
+    let plan = plan("all");
+    let clean = std::panic::catch_unwind(|| until_non_finite_in(&plan, &file, &due));
+    assert_eq!(clean.unwrap_err().downcast_ref::<&str>(), Some(&"nothing became non-finite"));
+}
+
+/// Row F-14 without a scale: products that leave binary16 and not binary32.
+#[test]
+fn products_that_leave_binary16_show_in_the_forward_stage_where_the_dump_has_them() {
+    let (model, optimizer) = (model(16, 8, "10").replace("\"inner\":8", "\"inner\":65536"), sgd(1e-9, 0.0));
+    let plan = |precision: &str| {
+        let changes =
+            [("MODEL", model.as_str()), ("OPTIMIZER", &optimizer), ("CLIPPING", NONE), ("float32", precision)];
+        plan_of(Format::Text, (TEXT, TEXT.len() as u64), &changes)
+    };
+    let (step, dump) = until_non_finite(&plan("float16"));
+    assert_eq!((step.step, earliest(&step)), (1, StageName::Forward));
+    assert!(step.skipped && !dump.forward.is_empty());
+    assert_eq!(tensors(&step, StageName::Forward), dump.forward);
+    let plan = plan("float32");
+    let clean = std::panic::catch_unwind(|| until_non_finite(&plan));
+    assert_eq!(clean.unwrap_err().downcast_ref::<&str>(), Some(&"nothing became non-finite"));
+}
+
+/// As near to row F-01 as a loss without masks comes: every logit is a number, and so is each token's loss; their sum
 /// is not.
 #[test]
 fn a_reduction_that_overflows_shows_in_the_loss_stage() {

@@ -7,6 +7,7 @@ use tch::{Kind, Reduction, Tensor};
 use xt_core::manifest::candidate::{Averaging, Curve, Decay, Group, Model, Objective, Optimizer, Schedule, Treatment};
 use xt_core::number::Finite;
 use xt_core::verb::parameters::parameters as parameters_of;
+use xt_data::records::Sample;
 use xt_torch::memory::floats;
 use xt_trainer::average::Average;
 use xt_trainer::evaluate::losses;
@@ -316,7 +317,8 @@ fn evaluated_losses_and_answers_are_those_of_transformers() {
     let model = Gpt::new(sizes(), &parameters).unwrap();
     let row = |factor: u32, shift: u32| -> Vec<u32> { (0..7).map(|i| (i * factor + shift) % 11).collect() };
     let (first, second) = (row(5, 3), row(7, 1));
-    let found = losses((&model, &self::model()), &[&first, &second]).unwrap();
+    let window = |tokens: &[u32]| Sample { tokens: tokens.into(), first: 1 };
+    let found = losses((&model, &self::model()), &[&window(&first), &window(&second)]).unwrap();
     let mean = (found[0].0 + found[1].0) / 12.0;
     assert!((mean - numbers("/gpt/loss").as_f64().unwrap()).abs() < 1e-6, "{mean}");
     let logits = list(&numbers("/gpt/logits"));
@@ -324,7 +326,7 @@ fn evaluated_losses_and_answers_are_those_of_transformers() {
     let due = first[1..].iter().chain(&second[1..]);
     let right = logits.chunks(11).zip(due).filter(|(row, due)| likeliest(row) == **due).count() as u64;
     assert_eq!(found[0].1 + found[1].1, right);
-    let short = losses((&model, &self::model()), &[&first[..4], &second]).unwrap();
+    let short = losses((&model, &self::model()), &[&window(&first[..4]), &window(&second)]).unwrap();
     assert!(short[0].0 < found[0].0 && short[1] == found[1], "{short:?} {found:?}");
 }
 

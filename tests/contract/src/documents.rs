@@ -36,7 +36,8 @@ use xt_core::manifest::evaluation::{
 };
 use xt_core::manifest::event::{Event, Level};
 use xt_core::manifest::incident::{
-    Contract, Convention, Incident, IncidentReport, Owner, Recorded, State as StageState, Telemetry,
+    Contract, Convention, Incident, IncidentReport, LastFinite, Localized, Located, Owner, Recorded,
+    State as StageState, Telemetry,
 };
 use xt_core::manifest::intent::{Floor, Intent, Network, Profile, Venue};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
@@ -665,9 +666,30 @@ fn incident_reports() -> Vec<IncidentReport> {
         skipped: true,
         stages: StageName::ALL.iter().map(stage).collect(),
         clamped: vec![StageName::Loss],
+        localized: None,
+    };
+    let first = |last_finite| Located {
+        stage: StageName::Backward,
+        module: String::from("block.0.attention"),
+        tensor: String::from("block.0/attention.out"),
+        micro_batch: 1,
+        checked: 77,
+        nan: 1,
+        positive_infinite: 2,
+        negative_infinite: 3,
+        maximum: number(3.5),
+        before: 4,
+        last_finite,
+    };
+    let localized = |last| Some(Localized { replayed: digest("replayed"), from: 30, first: first(last) });
+    let before = LastFinite { tensor: String::from("logits"), maximum: number(7.5) };
+    let located = |last| {
+        let recorded = Recorded { localized: localized(last), ..recorded(Some(33)) };
+        IncidentReport { recorded: Some(recorded), ..report(3) }
     };
     let of_run = |bad, first| IncidentReport { recorded: Some(recorded(first)), ..report(bad) };
-    vec![report(0), report(3), of_run(0, None), of_run(3, Some(33))]
+    let of_runs = [of_run(0, None), of_run(3, Some(33)), located(None), located(Some(before))];
+    [report(0), report(3)].into_iter().chain(of_runs).collect()
 }
 
 /// A metric with everything that can be said about it, and one with as little as possible.

@@ -211,7 +211,15 @@ impl Desk {
             self.give(&shot.optimizer);
         }
         let from = from.map(|shot| Box::new(shot.snapshot.clone()));
-        let job = Job::Train { plan: Box::new(plan.clone()), to_step, cadence: cadence.clone(), from };
+        let (plan, cadence) = (Box::new(plan.clone()), cadence.clone());
+        let job = Job::Train { plan, to_step, cadence, from, locate: false };
+        self.work(job.write().canonical().as_bytes())
+    }
+
+    /// Trains by `plan` up to `step` and looks at every module at the first step at which a value is not finite.
+    pub fn locate(self, plan: &Plan, step: u64) -> Left {
+        let (plan, to_step) = (Box::new(plan.clone()), Some(step));
+        let job = Job::Train { plan, to_step, cadence: Cadence::NONE, from: None, locate: true };
         self.work(job.write().canonical().as_bytes())
     }
 

@@ -4,10 +4,12 @@
 mod desk;
 mod evaluate;
 mod exact;
+mod half;
 mod hold;
 mod matrix;
 mod processors;
 mod recipe;
+mod records;
 mod refuse;
 mod resume;
 mod sample;

@@ -116,7 +116,8 @@ fn what_is_no_job_is_refused_with_every_reason() {
 #[test]
 fn a_full_telemetry_device_ends_the_worker_without_a_panic() {
     let plan = plan(&[], 1);
-    let job = Job::Train { plan: Box::new(plan.clone()), to_step: None, cadence: Cadence::NONE, from: None };
+    let job =
+        Job::Train { plan: Box::new(plan.clone()), to_step: None, cadence: Cadence::NONE, from: None, locate: false };
     let output = Desk::new(&plan).start(job.write().canonical().as_bytes(), Path::new("/dev/full"));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");

@@ -160,6 +160,17 @@ crate::choice! {
             /// Digest of the file, which must be in the store.
             digest: Digest,
         },
+        /// Records of JSON Lines, each a sample: the tokens of its prompt, of its completion and `end`. Prompt and completion become tokens by themselves, so that the border between them is one between tokens. Short records are filled up behind their end with places that are neither counted nor predicted.
+        Records "records" {
+            /// Digest of a `tokenizer.json`, which must be in the store; `null` takes one token a byte.
+            file: Option<Digest>,
+            /// Which tokens are predicted.
+            predicted: Predicted,
+            /// Token put behind each record, predicted like its completion; `null` puts none.
+            end: Option<u64>,
+            /// What becomes of a record with more tokens than the context and one.
+            long: LongRecord,
+        },
         /// Rows of a table with declared columns; the inputs of a row are those of its columns in this order. One column is the target.
         Table "table" {
             /// The columns.
@@ -183,6 +194,26 @@ crate::choice! {
     }
 }
 
+crate::words! {
+    /// Which tokens of a record are predicted; its first one never is, for nothing stands before it.
+    pub enum Predicted {
+        /// Those of the completion, and `end`: the loss is a mean over them alone. A text without a prompt is a completion.
+        Completion "completion",
+        /// All of them.
+        All "all",
+    }
+}
+
+crate::words! {
+    /// What becomes of a record with more tokens than the context and one.
+    pub enum LongRecord {
+        /// It is a fault of the file.
+        Refuse "refuse",
+        /// Its last tokens are left out, even when they are all that would be predicted.
+        Cut "cut",
+    }
+}
+
 crate::record! {
     /// What it learns from.
     pub struct Data {
@@ -192,7 +223,7 @@ crate::record! {
         split: Name,
         /// Order of the samples in each epoch.
         order: Order,
-        /// Token put between members; `null` joins them without one. Samples are windows of `context` + 1 tokens, one every `context` tokens; tokens after the last whole window are not used. Rows and images have none, so it is `null`.
+        /// Token put between members; `null` joins them without one. Samples are windows of `context` + 1 tokens, one every `context` tokens; tokens after the last whole window are not used. Records, rows and images have none, so it is `null`.
         separator: Option<u64>,
     }
 }
@@ -517,6 +548,8 @@ crate::words! {
     pub enum Precision {
         /// IEEE 754 binary32 throughout.
         Float32 "float32",
+        /// Products of matrices and convolutions in IEEE 754 binary16, forward and backward, by the rules of the tensor library (autocast): what they give above 65504 is infinite, and what lies below 6e-8 is 0. Parameters, sums between layers, loss and update stay binary32. The loss is not scaled. Evaluators and sampling compute in binary32.
+        Float16 "float16",
     }
 }
 
@@ -660,14 +693,20 @@ impl Tokenizer {
     pub const fn digest(&self) -> Option<Digest> {
         match self {
             Self::HuggingFace { digest } => Some(*digest),
+            Self::Records { file, .. } => *file,
             Self::Bytes {} | Self::Table { .. } | Self::Image { .. } => None,
         }
     }
 
-    /// Inputs of a sample; `None` for text.
+    /// Whether a sample is a whole row, image or record; of a text it is a window.
+    pub const fn whole(&self) -> bool {
+        !matches!(self, Self::Bytes {} | Self::HuggingFace { .. })
+    }
+
+    /// Inputs of a sample; `None` for text and records of it.
     pub fn inputs(&self) -> Option<u64> {
         match self {
-            Self::Bytes {} | Self::HuggingFace { .. } => None,
+            Self::Bytes {} | Self::HuggingFace { .. } | Self::Records { .. } => None,
             Self::Table { columns, .. } => Some(columns.iter().map(Column::inputs).sum()),
             Self::Image { channels, height, width, .. } => {
                 Some(channels.saturating_mul(*height).saturating_mul(*width))
@@ -678,7 +717,7 @@ impl Tokenizer {
     /// What is predicted; `None` for text, and for a table without a target.
     pub fn target(&self) -> Option<Target> {
         match self {
-            Self::Bytes {} | Self::HuggingFace { .. } => None,
+            Self::Bytes {} | Self::HuggingFace { .. } | Self::Records { .. } => None,
             Self::Table { columns, .. } => columns.iter().find_map(Column::target),
             Self::Image { classes, .. } => Some(Target::Classes(*classes)),
         }
@@ -689,6 +728,12 @@ impl Tokenizer {
         match self {
             Self::Bytes {} => "bytes".into(),
             Self::HuggingFace { digest } => alloc::format!("tokenizer.json {digest}"),
+            Self::Records { file, predicted, end, long } => {
+                let by = file.map_or_else(|| "bytes".into(), |digest| alloc::format!("tokenizer.json {digest}"));
+                let end = end.map_or_else(|| "nothing".into(), |end| alloc::format!("token {end}"));
+                let long = if *long == LongRecord::Cut { "cut" } else { "refused" };
+                alloc::format!("records by {by}, predicted: {predicted}, {end} behind each, long ones {long}")
+            }
             Self::Table { columns, scaling } => {
                 alloc::format!("rows of {} columns, scaled: {scaling}", columns.len())
             }

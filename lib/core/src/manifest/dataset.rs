@@ -32,6 +32,8 @@ crate::words! {
         Text "text",
         /// Any bytes; only a byte tokenizer reads them.
         Bytes "bytes",
+        /// JSON Lines in UTF-8: each line is an object with the members `prompt` and `completion`, or `text`, all of them strings. Empty lines are no records.
+        Jsonl "jsonl",
         /// Comma-separated values in UTF-8 (RFC 4180): the first line names the columns.
         Csv "csv",
         /// Images and labels in the form of the MNIST files, two files each: `images` in the name of one is `labels` in that of the other, and `idx3` is `idx1`. The two are one lineage group.

@@ -36,7 +36,7 @@ crate::record! {
 crate::choice! {
     /// What measures.
     pub enum Evaluator {
-        /// Mean negative log-probability of the next token in nats (`loss`), its exponential (`perplexity`), and the share of tokens that get the largest logit (`accuracy`). Each file is cut into windows of the model's context, its last one may be shorter, and each token but the first of a file is predicted once.
+        /// Mean negative log-probability of the next token in nats (`loss`), its exponential (`perplexity`), and the share of tokens that get the largest logit (`accuracy`). Each file is cut into windows of the model's context, its last one may be shorter, and each token but the first of a file is predicted once. Of records, each is a window, and those of its tokens are predicted that its candidate declares; one without any is an error.
         NextToken "next-token" {
             /// Windows computed together. It can change the last bits.
             batch: u64 [Range::from(1.0).to(1_048_576.0)],
@@ -101,7 +101,7 @@ crate::words! {
 }
 
 crate::record! {
-    /// What is done about examples that the model was trained on. An example is a line of a text without its line end, a row of a table as it stands there, an image.
+    /// What is done about examples that the model was trained on. An example is a line of a text without its line end, a record, a row of a table as it stands there, an image.
     pub struct Leakage {
         /// Shorter ones are no examples: a heading or a blank line stands in many texts.
         minimum_bytes: u64 [Range::from(1.0).to(1_048_576.0)],
@@ -159,7 +159,7 @@ crate::record! {
     pub struct Part {
         /// Its path.
         path: RelativePath,
-        /// Its tokens; rows of a table, images; 0 for a file of labels.
+        /// Its tokens; records, rows of a table, images; 0 for a file of labels.
         tokens: u64,
     }
 }

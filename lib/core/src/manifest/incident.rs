@@ -8,7 +8,7 @@ mod draft;
 mod report;
 
 pub use draft::{IncidentDraft, Seal};
-pub use report::{IncidentReport, Recorded};
+pub use report::{IncidentReport, LastFinite, Localized, Located, Recorded};
 
 use alloc::vec::Vec;
 use core::fmt;

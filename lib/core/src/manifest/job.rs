@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::field::Range;
 use crate::manifest::candidate::{Execution, Model, Tokenizer};
+use crate::manifest::incident::Located;
 use crate::manifest::plan::Plan;
 use crate::manifest::snapshot::{Cadence, Snapshot};
 use crate::manifest::trace::{Cursor, Generator, Metric, Step};
@@ -26,6 +27,8 @@ crate::choice! {
             cadence: Cadence,
             /// The state to go on from, whose files are among the inputs; `null` begins at the first step.
             from: Option<Box<Snapshot>>,
+            /// Whether to look at every module at the first step at which a value is not finite.
+            locate: bool,
         },
         /// Measure a trained model by a plan.
         Evaluate "evaluate" {
@@ -76,6 +79,13 @@ crate::choice! {
             line: Box<Step>,
             /// Nanoseconds the step took; no part of the trace.
             nanoseconds: u64,
+        },
+        /// Where the first value of the step that was just told is not finite.
+        Located "located" {
+            /// The step.
+            step: u64,
+            /// The place.
+            place: Box<Located>,
         },
         /// A batch of an evaluation is done.
         Measured "measured" {

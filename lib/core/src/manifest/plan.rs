@@ -53,6 +53,8 @@ crate::words! {
         Mainline "mainline",
         /// An earlier trajectory, reproduced.
         Replay "replay",
+        /// An earlier trajectory, reproduced with a look at every module at its first step that held a value which is not finite.
+        Localization "localization",
         /// A trained model, measured on held-out data.
         Evaluation "evaluation",
     }
@@ -87,7 +89,7 @@ crate::words! {
 crate::record! {
     /// What a run will count. A command counts for itself: then all is 0 but the steps that it promises.
     pub struct Work {
-        /// Tokens of the split, separators included; of a table the rows, of images the images.
+        /// Tokens of the split, separators included; of records the records, of a table the rows, of images the images.
         tokens: u64,
         /// Samples of one epoch; for an evaluation, windows.
         samples_per_epoch: u64,

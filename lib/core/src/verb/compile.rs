@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
-use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Treatment};
+use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer, Treatment};
 use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::encoding::Fitted;
@@ -107,6 +107,12 @@ fn check_model(candidate: &Candidate, faults: &mut Faults) {
         let message = format!("the separator {separator} is outside the vocabulary of {vocabulary} tokens");
         faults.add("/data/separator", "tokenizer.vocabulary", message);
     }
+    if let Tokenizer::Records { end: Some(end), .. } = &candidate.tokenizer
+        && *end >= vocabulary
+    {
+        let message = format!("the token {end} is outside the vocabulary of {vocabulary} tokens");
+        faults.add("/tokenizer/end", "tokenizer.vocabulary", message);
+    }
     single("/model/initializer_range", deviation.get(), faults);
 }
 
@@ -151,12 +157,9 @@ pub(crate) fn single(at: &str, value: f64, faults: &mut Faults) {
     }
 }
 
-/// Samples of so many tokens, rows or images.
-pub fn samples(candidate: &Candidate, count: u64) -> u64 {
-    match candidate.model.ends() {
-        None => samples_per_epoch(count, candidate.model.context()),
-        Some(_) => count,
-    }
+/// Samples of so many tokens, records, rows or images.
+pub const fn samples(candidate: &Candidate, count: u64) -> u64 {
+    if candidate.tokenizer.whole() { count } else { samples_per_epoch(count, candidate.model.context()) }
 }
 
 /// The plan of one run over text, once the text was counted. Notes everything that `check` could not see.
@@ -192,12 +195,11 @@ pub fn compile_fitted(
     let shape = match shape {
         Ok(shape) => shape,
         Err(error) => {
-            let message = match candidate.model.ends() {
-                None => {
-                    let context = candidate.model.context();
-                    format!("{count} tokens give {samples} samples of {context} tokens: {error}")
-                }
-                Some(_) => format!("there are {samples} samples: {error}"),
+            let message = if candidate.tokenizer.whole() {
+                format!("there are {samples} samples: {error}")
+            } else {
+                let context = candidate.model.context();
+                format!("{count} tokens give {samples} samples of {context} tokens: {error}")
             };
             faults.add("/batching", "data.too-little", message);
             return Err(faults);

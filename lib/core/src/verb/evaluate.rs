@@ -117,12 +117,9 @@ pub fn compile(
     Ok(plan)
 }
 
-/// Samples of a file of so many tokens, rows or images.
+/// Samples of a file of so many tokens, records, rows or images.
 pub const fn samples(candidate: &Candidate, count: u64) -> u64 {
-    match candidate.model.ends() {
-        None => windows(count, candidate.model.context()),
-        Some(_) => count,
-    }
+    if candidate.tokenizer.whole() { count } else { windows(count, candidate.model.context()) }
 }
 
 /// Windows of a file of so many tokens: each predicts up to `context` tokens, and the first token is never predicted.
@@ -139,7 +136,7 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     if !paths.eq(found.parts.iter().map(|part| &part.path)) {
         faults.add("/evaluation/parts", "evaluation.parts", "these are not the files of the split, in order");
     }
-    let text = candidate.model.ends().is_none();
+    let text = !candidate.tokenizer.whole();
     for (index, part) in found.parts.iter().enumerate().filter(|(_, part)| text && part.tokens < 2) {
         let message = format!("{} has {} tokens, and nothing is predicted with fewer than 2", part.path, part.tokens);
         faults.add(format!("/evaluation/parts/{index}"), "evaluation.empty", message);

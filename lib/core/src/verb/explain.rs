@@ -97,6 +97,9 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
 fn data(candidate: &Candidate, work: &Work) -> String {
     let (tokens, samples) = (work.tokens, work.samples_per_epoch);
     match candidate.model.ends() {
+        None if candidate.tokenizer.whole() => {
+            format!("{samples} records of at most {} tokens", candidate.model.context() + 1)
+        }
         None => format!("{tokens} tokens, {samples} samples of {} tokens", candidate.model.context()),
         Some((inputs, outputs)) => format!("{samples} samples of {inputs} inputs for {outputs} outputs"),
     }

@@ -14,7 +14,10 @@ use crate::manifest::network::Convolution;
 /// Notes a model whose sizes do not fit each other, or what it reads.
 pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
     match (&candidate.model, &candidate.tokenizer) {
-        (Model::Gpt { .. } | Model::Llama { .. }, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. })
+        (
+            Model::Gpt { .. } | Model::Llama { .. },
+            Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. },
+        )
         | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. })
         | (Model::Cnn { .. }, Tokenizer::Image { .. }) => {}
         (model, tokenizer) => {
@@ -82,7 +85,7 @@ fn ends(candidate: &Candidate, faults: &mut Faults) {
 
 /// Notes an objective that the target does not have.
 pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
-    let text = matches!(candidate.tokenizer, Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. });
+    let text = candidate.tokenizer.inputs().is_none();
     let wrong = match (&candidate.objective, candidate.tokenizer.target()) {
         (Objective::NextToken { .. }, _) if text => None,
         (Objective::NextToken { .. }, _) => Some("only text has a next token"),
@@ -114,6 +117,7 @@ pub(crate) fn columns(candidate: &Candidate, faults: &mut Faults) {
     let (columns, scaling) = match &candidate.tokenizer {
         Tokenizer::Table { columns, scaling } => (columns.as_slice(), scaling),
         Tokenizer::Image { scaling, .. } => (&[][..], scaling),
+        Tokenizer::Records { .. } => (&[][..], &Scaling::None),
         _ => return,
     };
     if candidate.data.separator.is_some() {
@@ -166,6 +170,7 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
     let message = match (&candidate.tokenizer, dataset.format) {
         (Tokenizer::Bytes {}, Format::Text | Format::Bytes)
         | (Tokenizer::HuggingFace { .. }, Format::Text)
+        | (Tokenizer::Records { .. }, Format::Jsonl)
         | (Tokenizer::Table { .. }, Format::Csv)
         | (Tokenizer::Image { .. }, Format::Idx) => return,
         (_, Format::Bytes) => "the dataset holds bytes, which only the tokenizer `bytes` reads".into(),
@@ -197,6 +202,6 @@ pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
             )
             .unwrap_or_default(),
         Tokenizer::Image { classes, .. } => (0..*classes).map(|class| format!("{class}")).collect(),
-        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => alloc::vec::Vec::new(),
+        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => alloc::vec::Vec::new(),
     }
 }

@@ -68,6 +68,7 @@ pub fn of_step(run: &Run, plan: &Plan, steps: &[Step], step: &Step) -> Result<(I
         skipped: step.skipped,
         stages: step.stages.clone(),
         clamped: step.stages.iter().filter(outside).map(|stage| stage.stage).collect(),
+        localized: None,
     };
     Ok((incident, recorded))
 }

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use crate::canonical::Value;
 use crate::fault::Faults;
 use crate::manifest::incident::{
-    Action, Claim, Containment, ContractDraft, Incident, IncidentDraft, IncidentReport, Real, Report, Seal, State,
-    Telemetry, TelemetryDraft,
+    Action, Claim, Containment, ContractDraft, Incident, IncidentDraft, IncidentReport, Located, Real, Report, Seal,
+    State, Telemetry, TelemetryDraft,
 };
 use crate::manifest::trace::StageName;
 use crate::name::Name;
@@ -294,6 +294,24 @@ fn check_total(stages: &[Option<TelemetryDraft>], limit: Option<u64>, faults: &m
         let message = format!("expected at most {limit} elements in all stages together, found {found}");
         faults.add("/evidence/stages", "incident.limit", message);
     }
+}
+
+/// A place inside of a step in one sentence for people.
+pub fn located(place: &Located) -> String {
+    let bad = place.nan + place.positive_infinite + place.negative_infinite;
+    let direction = match place.stage {
+        StageName::Backward => "backward, the gradient of",
+        StageName::Optimizer => "behind the update,",
+        StageName::Input | StageName::Forward | StageName::Loss => "forward,",
+    };
+    let before = place.last_finite.as_ref().map_or_else(
+        || "it is the first tensor of its stage".to_string(),
+        |last| format!("before it {} was finite, up to {:e}", last.tensor, last.maximum.get()),
+    );
+    format!(
+        "in module {}: {direction} {} holds {bad} of {} values that are not finite, in micro-batch {}; {before}",
+        place.module, place.tensor, place.checked, place.micro_batch,
+    )
 }
 
 /// The report in one sentence for people.

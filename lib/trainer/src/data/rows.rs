@@ -33,7 +33,7 @@ pub(crate) fn raw(candidate: &Candidate, members: &[&Member], folder: &Path) -> 
 pub(crate) const fn scaling(tokenizer: &Tokenizer) -> Scaling {
     match tokenizer {
         Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. } => *scaling,
-        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => Scaling::None,
+        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => Scaling::None,
     }
 }
 

@@ -196,9 +196,10 @@ impl Gpt {
         let mut stream = dropped(dropout, "embedding", embedded)?;
         look("embedding", &stream)?;
         for block in &self.blocks {
-            let attended = self.attend(block, &stream, samples, time, dropout)?;
+            let mut inside = |part: &str, tensor: &Tensor| look(&format!("{}/{part}", block.name), tensor);
+            let attended = self.attend(block, &stream, [samples, time], dropout, &mut inside)?;
             stream = stream.f_add(&attended)?;
-            let changed = self.feed_forward(block, &stream, dropout)?;
+            let changed = self.feed_forward(block, &stream, dropout, &mut inside)?;
             stream = stream.f_add(&changed)?;
             look(&block.name, &stream)?;
         }
@@ -214,13 +215,14 @@ impl Gpt {
         &self,
         block: &Block,
         stream: &Tensor,
-        samples: i64,
-        time: i64,
+        [samples, time]: [i64; 2],
         dropout: Option<&Dropout>,
+        look: Look<'_>,
     ) -> Result<Tensor, TrainError> {
         let Sizes { heads, width, .. } = self.sizes;
         let size = width / heads;
         let mixed = block.attention.linear(&block.before_attention.normalise(stream, &self.sizes)?)?;
+        look("attention.mixed", &mixed)?;
         let mixed = mixed.f_view([samples, time, 3, heads, size])?.f_permute([2, 0, 3, 1, 4])?.f_contiguous()?;
         let parts = mixed.f_view([3, samples * heads, time, size])?.f_unbind(0)?;
         let [query, key, value] = parts.as_slice() else {
@@ -231,16 +233,26 @@ impl Gpt {
         let scale = 1.0 / (size as f64).sqrt();
         let scores = future.f_baddbmm(query, &key.f_transpose(1, 2)?, 1.0, scale)?;
         let weights = scores.f_softmax(-1, None)?;
+        look("attention.weights", &weights)?;
         let weights = dropped(dropout, &format!("{}.attention", block.name), weights)?;
         let seen = weights.f_bmm(value)?.f_view([samples, heads, time, size])?.f_transpose(1, 2)?;
         let out = block.attention_out.linear(&seen.f_reshape([samples * time, width])?)?;
+        look("attention.out", &out)?;
         dropped(dropout, &format!("{}.attention-out", block.name), out)
     }
 
     /// Two layers with the Gaussian error linear unit in its tanh form: Hendrycks and Gimpel, 2016, equation 2.
-    fn feed_forward(&self, block: &Block, stream: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor, TrainError> {
+    fn feed_forward(
+        &self,
+        block: &Block,
+        stream: &Tensor,
+        dropout: Option<&Dropout>,
+        look: Look<'_>,
+    ) -> Result<Tensor, TrainError> {
         let inner = block.feed_forward.linear(&block.before_feed_forward.normalise(stream, &self.sizes)?)?;
+        look("feed-forward.inner", &inner)?;
         let out = block.feed_forward_out.linear(&inner.f_gelu("tanh")?)?;
+        look("feed-forward.out", &out)?;
         dropped(dropout, &format!("{}.feed-forward-out", block.name), out)
     }
 }

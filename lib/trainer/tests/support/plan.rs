@@ -45,15 +45,22 @@ pub fn sgd(rate: f64, weight_decay: f64) -> String {
 
 /// The plan for a small text.
 pub fn plan(model: &str, optimizer: &str, clipping: &str) -> Plan {
+    let recipe = [("MODEL", model), ("OPTIMIZER", optimizer), ("CLIPPING", clipping)];
+    plan_of(Format::Text, (TEXT, TEXT.len() as u64), &recipe)
+}
+
+/// The plan over a file with so many tokens or records.
+pub fn plan_of(format: Format, (file, count): (&str, u64), changes: &[(&str, &str)]) -> Plan {
     let path = RelativePath::new("a.txt").unwrap();
-    let offered = [Offered { path, digest: Digest::of(TEXT.as_bytes()), bytes: TEXT.len() as u64 }];
+    let offered = [Offered { path, digest: Digest::of(file.as_bytes()), bytes: file.len() as u64 }];
     let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: [].into() };
-    let dataset = admit(Format::Text, &offered, &[].into(), splitting).unwrap();
+    let dataset = admit(format, &offered, &[].into(), splitting).unwrap();
     let mut text = CANDIDATE.replace("DATASET", &dataset.id().to_string());
-    for (key, value) in [("MODEL", model), ("OPTIMIZER", optimizer), ("CLIPPING", clipping)] {
+    for (key, value) in changes {
+        assert!(text.contains(key), "{key}");
         text = text.replace(key, value);
     }
     let candidate = Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap();
-    let tokens = Tokens { vocabulary: 256, count: TEXT.len() as u64, tokenizer_bytes: 0 };
+    let tokens = Tokens { vocabulary: 256, count, tokenizer_bytes: 0 };
     compile(candidate, dataset, Intent::default_for(1), 3, tokens).unwrap()
 }

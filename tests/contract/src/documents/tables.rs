@@ -1,9 +1,9 @@
-//! Candidates, datasets, plans and specs of tables and images.
+//! Candidates, datasets, plans and specs of records, tables and images.
 
 use std::collections::BTreeMap;
 
 use xt_core::field::Manifest;
-use xt_core::manifest::candidate::{Candidate, Model, Objective, Tokenizer};
+use xt_core::manifest::candidate::{Candidate, LongRecord, Model, Objective, Precision, Predicted, Tokenizer};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::encoding::{Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
 use xt_core::manifest::evaluation::{Evaluator, Overlap, Part, Shared, Slices, Spec, Subject};
@@ -31,7 +31,8 @@ fn dataset(format: Format, files: &[&str]) -> Dataset {
 pub fn datasets() -> Vec<Dataset> {
     let mut bytes = dataset(Format::Bytes, &["a.bin"]);
     bytes.splitting.group_by = GroupBy::Folder;
-    vec![dataset(Format::Csv, &["a.csv"]), dataset(Format::Idx, &["x-images-idx3", "x-labels-idx1"]), bytes]
+    let images = dataset(Format::Idx, &["x-images-idx3", "x-labels-idx1"]);
+    vec![dataset(Format::Csv, &["a.csv"]), images, bytes, dataset(Format::Jsonl, &["a.jsonl"])]
 }
 
 fn table(target: Holds, scaling: Scaling) -> Tokenizer {
@@ -65,9 +66,29 @@ fn cnn() -> Model {
     }
 }
 
+/// Candidates that read records, in binary32 and in binary16.
+fn of_records() -> Vec<Candidate> {
+    let tokenizers = [
+        Tokenizer::Records { file: None, predicted: Predicted::Completion, end: Some(0), long: LongRecord::Refuse },
+        Tokenizer::Records {
+            file: Some(digest("tokenizer.json")),
+            predicted: Predicted::All,
+            end: None,
+            long: LongRecord::Cut,
+        },
+    ];
+    let made = (1..).zip(tokenizers).map(|(n, tokenizer)| {
+        let dataset = datasets().swap_remove(3).id();
+        let mut made = Candidate { tokenizer, ..candidate(&format!("records-{n}"), dataset) };
+        (made.data.separator, made.precision) = (None, if n == 1 { Precision::Float32 } else { Precision::Float16 });
+        made
+    });
+    made.collect()
+}
+
 /// A candidate of each family, objective, form of the data and scaling.
 pub fn candidates() -> Vec<Candidate> {
-    let [csv, idx, _] = [0, 1, 2].map(|index| datasets().swap_remove(index).id());
+    let [csv, idx] = [0, 1].map(|index| datasets().swap_remove(index).id());
     let levels = texts(&["no", "yes"]);
     let keep = NonFiniteCells::Refuse;
     let image = Tokenizer::Image { channels: 1, height: 8, width: 6, classes: 2, scaling: Scaling::Inputs };
@@ -103,7 +124,7 @@ pub fn candidates() -> Vec<Candidate> {
         made.data.separator = None;
         made
     });
-    made.collect()
+    made.chain(of_records()).collect()
 }
 
 /// A plan for each of the candidates; a text is nowhere among them.

@@ -1,6 +1,7 @@
 //! The report as a document: the seven fields of the triage document, and for a recorded run, beside them, what its trace
 //! says of the step. The content ids cover neither the report nor this.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Report;
@@ -10,6 +11,7 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest, child, described, head, object_schema, wrong_type};
 use crate::manifest::run::Status;
 use crate::manifest::trace::{Stage, StageName};
+use crate::number::Finite;
 use crate::tag;
 
 /// Where the earliest evidenced non-finite value is. It is a place, never a cause.
@@ -42,6 +44,58 @@ crate::record! {
         stages: Vec<Stage>,
         /// Stages whose largest finite magnitude lies outside of what a contract may allow; the evidence gives the nearest that it may.
         clamped: Vec<StageName>,
+        /// What a second computation of the step found, module by module; `null` when nobody asked for one, or every stage was finite.
+        localized: Option<Localized>,
+    }
+}
+
+crate::record! {
+    /// What a second computation of a step found. Its line of the trace was the recorded one, bit for bit.
+    pub struct Localized {
+        /// Id of the run record of that computation.
+        replayed: Digest,
+        /// The step whose stored state it began from; 0 for the start.
+        from: u64,
+        /// Where the first value was that is not finite.
+        first: Located,
+    }
+}
+
+crate::record! {
+    /// The first tensor of a step, in the order of its computation, that held a value which is not finite. It is a place, never a cause: a value can grow for many steps before it is too large.
+    pub struct Located {
+        /// The stage: `forward` and `backward` are the two directions through the modules.
+        stage: StageName,
+        /// The module: a part of the model, `input`, `loss`, or what holds a parameter.
+        module: String,
+        /// The tensor: the value that the module gave; backward the gradient of one, or of a parameter; a parameter or a moment behind an update.
+        tensor: String,
+        /// The micro-batch of the step, from 0.
+        micro_batch: u64,
+        /// Its values.
+        checked: u64,
+        /// Those that are NaN.
+        nan: u64,
+        /// Those that are plus infinity.
+        positive_infinite: u64,
+        /// Those that are minus infinity.
+        negative_infinite: u64,
+        /// Largest magnitude of the finite ones.
+        maximum: Finite,
+        /// Tensors of the stage that were looked at before it in this micro-batch, all of them finite.
+        before: u64,
+        /// The last of those; `null` when it is the first.
+        last_finite: Option<LastFinite>,
+    }
+}
+
+crate::record! {
+    /// A tensor all of whose values are finite.
+    pub struct LastFinite {
+        /// The tensor.
+        tensor: String,
+        /// Its largest magnitude.
+        maximum: Finite,
     }
 }
 
