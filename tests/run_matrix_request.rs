@@ -8,7 +8,7 @@ mod bench;
 mod scene;
 
 use bench::Ended;
-use scene::{Scene, has_strace, matrix, was_killed};
+use scene::{Scene, has_strace, was_killed};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::plan::Mode;
 use xt_core::manifest::run::{Run, Status};
@@ -48,16 +48,23 @@ struct Asking {
 /// Kills the tool that `prepare` gives before each of its calls, and has `check` look at the run that came of it. What was
 /// never recorded is asked for again, as somebody does who got no answer.
 fn every_step(name: &str, prepare: impl Fn(&Scene) -> Asking, check: impl Fn(&Run)) -> usize {
-    let mut by_reconciling = 0;
-    let points = matrix(name, 1, |point| {
+    let ready = || {
         let scene = Scene::new("slow 10", 12);
-        let Asking { program, arguments } = prepare(&scene);
+        let asking = prepare(&scene);
+        (scene, asking)
+    };
+    let (scene, Asking { program, arguments }) = ready();
+    let calls = scene.calls(program, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let (mut points, mut by_reconciling) = (0, 0);
+    for (point, call) in calls.iter().enumerate() {
+        let (scene, Asking { program, arguments }) = ready();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (before, started) = (scene.bench.record().attempts().unwrap(), scene.starts());
-        let output = scene.tampered(program, &arguments, "SIGKILL", point).output().unwrap();
+        let output = scene.killed_at(program, &arguments, call);
         if !was_killed(&output) {
-            assert!(output.status.success(), "{output:?}");
-            return None;
+            // It looks more or less often, as the machine goes.
+            assert!(output.status.success(), "{call:?}: {output:?}");
+            continue;
         }
         let known = scene.bench.record().attempts().unwrap();
         let unclaimed = known.iter().any(|attempt| attempt.process.is_none());
@@ -68,13 +75,14 @@ fn every_step(name: &str, prepare: impl Fn(&Scene) -> Asking, check: impl Fn(&Ru
             assert!(again.status.success(), "{again:?}");
         }
         let (run, state) = settled(&scene, &before, point);
-        assert_eq!((state, scene.starts() - started), (AttemptState::Succeeded, 1), "point {point}: {}", run.cause);
+        assert_eq!((state, scene.starts() - started), (AttemptState::Succeeded, 1), "{call:?}: {}", run.cause);
         check(&run);
-        by_reconciling += usize::from(unclaimed);
-        Some(state)
-    });
-    println!("{name}: {by_reconciling} of them were recorded and had no supervisor");
-    assert!(by_reconciling >= 2, "{by_reconciling}");
+        (points, by_reconciling) = (points + 1, by_reconciling + usize::from(unclaimed));
+    }
+    println!(
+        "{name}: {points} points, {by_reconciling} of them recorded and without a supervisor; all carried out once"
+    );
+    assert!(by_reconciling >= 5, "{by_reconciling} of {calls:?}");
     points
 }
 
@@ -100,7 +108,7 @@ fn a_client_killed_while_it_asks_for_states_to_be_kept_gets_them_kept() {
         assert_eq!(run.cadence, Cadence { every: Some(4), keep: Some(2), last: false });
         assert_eq!(run.snapshots.iter().map(|taken| taken.step).collect::<Vec<_>>(), [8, 12]);
     });
-    assert!(points >= 6, "{points}");
+    assert!(points >= 10, "{points}");
 }
 
 /// A run of the scene that kept its states, in the foreground.
@@ -133,7 +141,7 @@ fn a_client_killed_while_it_asks_to_go_on_goes_on_from_the_same_state() {
         assert!(start.step >= 4 && start.step < 12, "{start:?}");
         assert_eq!((run.progress.steps, run.trace.as_ref().unwrap().steps), (12, 12));
     });
-    assert!(points >= 6, "{points}");
+    assert!(points >= 10, "{points}");
 }
 
 #[test]
@@ -149,7 +157,7 @@ fn a_replay_killed_while_it_asks_for_a_part_has_asked_for_that_part() {
         assert_eq!((run.mode, run.progress.planned), (Mode::Replay, 9));
         assert_eq!((run.start.as_ref().unwrap().step, run.progress.steps), (4, 9));
     });
-    assert!(points >= 6, "{points}");
+    assert!(points >= 10, "{points}");
 }
 
 /// The control: what was not recorded cannot be carried out. A record without the scope sends nothing.

@@ -89,10 +89,38 @@ impl Scene {
     }
 
     /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
+    ///
+    /// strace counts each system call of [`CALLS`] for itself: the point is where the first of them comes to that number.
     pub fn tampered(&self, program: &str, arguments: &[&str], signal: &str, point: usize) -> Command {
+        self.traced(program, arguments, &["-e", &format!("inject={CALLS}:signal={signal}:when={point}")])
+    }
+
+    /// The same, killed before one call in particular.
+    pub fn killed_at(&self, program: &str, arguments: &[&str], (call, number): &(String, usize)) -> Output {
+        self.traced(program, arguments, &["-e", &format!("inject={call}:signal=SIGKILL:when={number}")])
+            .output()
+            .unwrap()
+    }
+
+    /// Every call of [`CALLS`] that the tool makes when nobody disturbs it, in order, each with its number among its like.
+    pub fn calls(&self, program: &str, arguments: &[&str]) -> Vec<(String, usize)> {
+        let output = self.traced(program, arguments, &[]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let trace = fs::read_to_string(self.bench.path("trace")).unwrap();
+        let mut counts = std::collections::BTreeMap::new();
+        let names = trace.lines().filter_map(|line| Some(line.split_once('(')?.0.to_string()));
+        let mut numbered = |name: String| {
+            let count = counts.entry(name.clone()).or_insert(0);
+            *count += 1;
+            (name, *count)
+        };
+        names.map(&mut numbered).collect()
+    }
+
+    fn traced(&self, program: &str, arguments: &[&str], how: &[&str]) -> Command {
         let mut command = Command::new("strace");
-        command.args(["-qq", "-o"]).arg(self.bench.path("trace")).args(["-e", &format!("trace={CALLS}"), "-e"]);
-        command.arg(format!("inject={CALLS}:signal={signal}:when={point}")).arg(program).args(arguments);
+        command.args(["-qq", "-o"]).arg(self.bench.path("trace")).args(["-e", &format!("trace={CALLS}")]);
+        command.args(how).arg(program).args(arguments);
         command.env_clear().env("XT_STORE", self.bench.store_path()).env("XT_TRAIN", &self.worker);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -178,6 +206,7 @@ pub fn kill_9(pid: u32) {
 }
 
 /// Tries the points of a scenario until it ends without meeting one, and prints what became of them.
+#[allow(dead_code, reason = "each test program uses its part")]
 pub fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<AttemptState>) -> usize {
     let mut ends = std::collections::BTreeMap::new();
     let mut points = 0;
