@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::errno;
@@ -153,6 +153,24 @@ impl Group {
     /// The mechanism that limits processor time, or why there is none.
     pub(crate) fn processor(&self) -> Result<&'static str, Refused> {
         named(&self.processor, ["cgroup: cpu", "cgroup2: cpu"])
+    }
+
+    /// Kills everything in it: what is left when nobody guards it any more. New processes are met in the next round; at the
+    /// limit of processes there are no endless rounds.
+    pub(crate) fn kill(&self) {
+        for _ in 0..1000 {
+            let lists = self.folders.iter().map(|folder| fs::read_to_string(folder.join("cgroup.procs")));
+            let all: String = lists.map(Result::unwrap_or_default).collect();
+            let numbers: Vec<i32> = all.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+            // 0 stands for whoever this process cannot see.
+            for number in numbers.iter().filter(|number| **number > 0) {
+                kill(Pid::from_raw(*number), Signal::SIGKILL).ok();
+            }
+            if numbers.is_empty() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     /// What it has counted so far.

@@ -487,6 +487,10 @@ impl Running {
         }
         let status = sys::wait_process(self.guard).map_err(doing("waiting for the guard"))?;
         self.over = true;
+        if libc::WIFSIGNALED(status) {
+            // Without namespaces nobody else ends what the guard had in its charge.
+            self.group.kill();
+        }
         let counters = self.group.counters();
         let outputs = self.outputs.take().ok_or_else(|| SandboxError::Lost("its outputs are gone".into()))?;
         ended(&messages, status, counters, outputs)

@@ -109,6 +109,39 @@ fn a_run_that_nobody_watches_any_more_ends() {
 }
 
 #[test]
+fn what_a_killed_guard_had_in_its_charge_is_killed_too() {
+    for profile in CONFINED {
+        let place = Place::new();
+        let running = start(place.policy(profile, "hostile", &["daemon_and_wait"])).unwrap();
+        let grouped = running.custody().controls.iter().any(|control| {
+            control.id == "limit.processes" && control.mechanisms.iter().any(|name| name.starts_with("cgroup"))
+        });
+        if profile == Profile::InContainer && !grouped {
+            println!("not tested: a killed guard (no control group here, so nobody knows what it left)");
+            continue;
+        }
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while alive_in(&place).len() < 3 {
+            assert!(Instant::now() < deadline, "{profile}: its daemons did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap();
+        let guard = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+        kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+        let ending = running.finish().unwrap();
+        assert_eq!(
+            (ending.code, ending.signal, ending.survivors_killed),
+            (None, Some(libc::SIGKILL), None),
+            "{profile}"
+        );
+        while !alive_in(&place).is_empty() {
+            assert!(Instant::now() < deadline, "{profile}: {:?}", alive_in(&place));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
 fn the_trainer_dies_with_its_supervisor() {
     for profile in CONFINED {
         let place = Place::new();
