@@ -13,13 +13,14 @@ use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::comparison::{Comparison, Resampling, Scope, Verdict};
 use xt_core::manifest::decision::{Context, Decision, Direction, Engine, Objective, Operator, Outcome, Role};
-use xt_core::manifest::evaluation::{Evaluation, Window};
+use xt_core::manifest::evaluation::Evaluation;
 use xt_core::manifest::event::Level;
 use xt_core::manifest::promotion::{CandidateRule, Promotion, PromotionPolicy};
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::tag;
 use xt_core::verb::decision_context::{self, About, Measured};
+use xt_core::verb::scores::Samples;
 use xt_core::verb::settle::{AttemptState, NodeState, RunState};
 use xt_core::verb::{compare_candidates, decide, promote, scores};
 use xt_record::{Attempt, Decided, DecisionRow, Judgement, NodeRow, Overview, Record, RecordError, RunRow};
@@ -147,7 +148,7 @@ impl Evaluations {
     /// The context of some evaluations, as a document.
     fn context(&self, metric: &str, documents: &[Document], common: &Common) -> Result<Document, Error> {
         let evaluations = each(documents, Evaluation::decode)?;
-        let evaluations: Vec<(Evaluation, Option<Vec<Window>>)> = evaluations
+        let evaluations: Vec<(Evaluation, Option<Samples>)> = evaluations
             .into_iter()
             .map(|evaluation| {
                 let samples = samples(&evaluation, common);
@@ -175,11 +176,10 @@ impl Evaluations {
 const RESAMPLING: Resampling = Resampling { seed: 0, count: 10_000 };
 
 /// The samples of an evaluation, where the store has them.
-fn samples(evaluation: &Evaluation, common: &Common) -> Option<Vec<Window>> {
+fn samples(evaluation: &Evaluation, common: &Common) -> Option<Samples> {
     let bytes = Store::open(&common.store).ok()?.get(evaluation.samples?).ok()?;
     let lines = canonical::parse_all(&bytes).ok()?;
-    let mut faults = Faults::new();
-    lines.iter().map(|line| Window::read(line, "", &mut faults)).collect()
+    Samples::read(&lines)
 }
 
 fn direction(text: &str) -> Result<Direction, String> {
