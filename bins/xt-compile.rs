@@ -25,8 +25,8 @@ use xt_core::manifest::plan::Plan;
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::bind::{AVERAGED, WEIGHTS};
-use xt_core::verb::compile::{self, Tokens};
+use xt_core::verb::bind::{AVERAGED, trained as trained_files};
+use xt_core::verb::compile::{self, Seen, Tokens};
 use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_core::verb::scaffold;
@@ -101,6 +101,9 @@ struct ScaffoldArguments {
     /// Schedule of the learning rate
     #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = words(scaffold::SCHEDULES))]
     schedule: String,
+    /// Begin from this base: a folder with model.safetensors and config.json, which are put into the store, or the id of a frozen bundle in it
+    #[arg(long, value_name = "FOLDER|BUNDLE")]
+    base: Option<OsString>,
     /// Say what each field means, one a line, instead of writing the candidate
     #[arg(long)]
     explain: bool,
@@ -181,6 +184,10 @@ impl Tool for Arguments {
                 "xt-compile scaffold gpt --dataset dataset.json > candidate.json",
                 "Write a candidate to start from; --explain says what each of its fields means.",
             ),
+            (
+                "xt-compile scaffold llama --dataset dataset.json --base ./tiny-llama > candidate.json",
+                "Begin from a model in the form of Hugging Face: its files are put into the store and pinned by digest.",
+            ),
             ("xt-compile candidate.json | xt-run", "Run a candidate with seed 0."),
             (
                 "xt-compile --experiment width candidate.json | xt-run",
@@ -233,6 +240,10 @@ fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<Exit
     let ScaffoldArguments { family, optimizer, schedule, .. } = arguments;
     let text = scaffold::scaffold(family, optimizer, schedule, dataset.id())
         .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
+    let text = match &arguments.base {
+        Some(base) => scaffold_on(&text, family, base, common)?,
+        None => text,
+    };
     // The text is read as any candidate is, so that what is written is one.
     let lines = scaffold::describe(&text)?;
     let mut output = Output::new(arguments.output.as_deref())?;
@@ -245,6 +256,20 @@ fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<Exit
     }
     output.finish()?;
     Ok(Exit::Yes)
+}
+
+/// The candidate in `text` with the model of a base, beginning from it.
+fn scaffold_on(text: &str, family: &str, base: &OsString, common: &Common) -> Result<String, Error> {
+    let offered = match xt_cli::Source::from(base.as_os_str()) {
+        xt_cli::Source::Digest(digest) => xt_bundle::base::of_bundle(&Store::open(&common.store)?, digest)?,
+        _ => xt_bundle::base::of_folder(&Store::open_or_create(&common.store)?, Path::new(base))?,
+    };
+    let model = offered.model.word();
+    if model != family {
+        let message = format!("it holds a model `{model}`, the scaffold is for `{family}`");
+        return Err(Faults::one("/base", "base.form", message).into());
+    }
+    Ok(scaffold::on(text, &offered.model, &offered.base, offered.tokenizer.as_ref()))
 }
 
 // ---- candidates to plans ----
@@ -325,8 +350,14 @@ fn plans_of(
     if !faults.is_empty() {
         return Err(faults.into());
     }
-    let seen = look(&candidate, &dataset, &Store::open(&common.store)?)?;
-    let plan = |seed| compile::compile_fitted(candidate.clone(), dataset.clone(), intent.clone(), seed, seen.clone());
+    let store = Store::open(&common.store)?;
+    let base = xt_bundle::base::look(&store, &candidate, &mut faults)?;
+    if !faults.is_empty() {
+        return Err(faults.into());
+    }
+    let (tokens, fitted) = look(&candidate, &dataset, &store)?;
+    let seen = Seen { tokens, fitted, base };
+    let plan = |seed| compile::compile_seen(candidate.clone(), dataset.clone(), intent.clone(), seed, seen.clone());
     seeds.map(|seed| Ok(plan(seed)?)).collect()
 }
 
@@ -500,7 +531,7 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
     evaluate::check(spec, candidate, &dataset, &intent, &mut faults);
     faults.or(())?;
     let path = match spec.parameters {
-        Parameters::Trained => WEIGHTS,
+        Parameters::Trained => trained_files(candidate)[0],
         Parameters::Averaged => AVERAGED,
     };
     let weights = bundle.members.iter().find(|member| member.file.path.as_str() == path).map(|member| &member.file);
@@ -521,6 +552,7 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
         parts,
         overlap: overlap(spec, (candidate, learned), &dataset, store)?,
         fitted: trained.fitted.clone(),
+        base: candidate.base.adapter().map_or_else(Vec::new, |_| compile::base_inputs(&trained)),
     };
     Ok(evaluate::compile(spec.clone(), candidate.clone(), dataset, intent, found)?)
 }

@@ -20,6 +20,7 @@ use xt_core::manifest::run::{Run, Status, Taken};
 use xt_core::manifest::snapshot::{Part, Snapshot, SnapshotDiff};
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
+use xt_core::verb::adapter;
 use xt_core::verb::compare;
 use xt_core::verb::configuration::configuration;
 use xt_core::verb::snapshot::{Files, check_line, check_part, check_plan, diff};
@@ -374,9 +375,13 @@ impl XtSnapshot {
         let plan: Plan = store.manifest(snapshot.plan)?;
         let none = || Faults::one("", "snapshot.command", "the state of a command is its own affair");
         let candidate = plan.native().ok_or_else(none)?;
+        let (configuration, names) = match adapter::configuration(&candidate.model, &candidate.base) {
+            Some(value) => (value, ["adapter_config.json", "adapter_model.safetensors"]),
+            None => (configuration(&candidate.model), ["config.json", "model.safetensors"]),
+        };
         let mut files = vec![
-            ("config.json", (configuration(&candidate.model).canonical() + "\n").into_bytes()),
-            ("model.safetensors", store.get(snapshot.parameters.file)?),
+            (names[0], (configuration.canonical() + "\n").into_bytes()),
+            (names[1], store.get(snapshot.parameters.file)?),
         ];
         if let Some(tokenizer) = candidate.tokenizer.digest() {
             files.push(("tokenizer.json", store.get(tokenizer)?));

@@ -14,7 +14,7 @@ use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
 use xt_core::number::Finite;
-use xt_core::verb::bind::WEIGHTS;
+use xt_core::verb::bind::{ADAPTER, WEIGHTS};
 use xt_runtime::{SampleEnd, Sampling, Signals, worker, writes};
 use xt_store::Store;
 
@@ -103,7 +103,7 @@ fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {
     let none = |what: &str| Faults::one("", "model.missing", format!("{what} names no {WEIGHTS}"));
     if value.get("schema").and_then(Value::as_str) == Some(Bundle::TAG) {
         let bundle = Bundle::decode(value)?;
-        let member = bundle.members.into_iter().find(|member| member.file.path.as_str().ends_with(WEIGHTS));
+        let member = bundle.members.into_iter().find(|member| [WEIGHTS, ADAPTER].contains(&member.file.path.as_str()));
         return Ok((bundle.plan, member.ok_or_else(|| none("this bundle"))?.file));
     }
     let run = Run::decode(value)?;
@@ -111,6 +111,6 @@ fn model(value: &Value) -> Result<(Digest, Artifact), Faults> {
         let message = format!("only a succeeded run has a model, this one is {}: {}", run.status, run.cause);
         return Err(Faults::one("/status", "model.status", message));
     }
-    let file = run.artifacts.into_iter().find(|file| file.path.as_str() == WEIGHTS);
+    let file = run.artifacts.into_iter().find(|file| [WEIGHTS, ADAPTER].contains(&file.path.as_str()));
     Ok((run.plan, file.ok_or_else(|| none("this run"))?))
 }

@@ -156,7 +156,7 @@ fn in_order(bundle: &Bundle) -> Vec<&xt_core::manifest::bundle::Member> {
         MemberRole::Trace => 2,
         MemberRole::Log => 3,
         MemberRole::File => 4,
-        MemberRole::Data => 5,
+        MemberRole::Base | MemberRole::Data => 5,
     };
     let mut members: Vec<_> = bundle.members.iter().collect();
     members.sort_by_key(|member| rank(member.role));

@@ -72,7 +72,8 @@ pub fn papers(store: &Store, run: &Run, keep_steps: bool) -> Result<Papers, Bund
         let file = run.artifacts.iter().find(|file| file.path.as_str() == path);
         file.map(|file| weights(store, file.digest)).transpose()
     };
-    let (weights, averaged) = (read(bind::WEIGHTS)?, read(bind::AVERAGED)?);
+    let path = plan.native().map_or(bind::WEIGHTS, |candidate| bind::trained(candidate)[0]);
+    let (weights, averaged) = (read(path)?, read(bind::AVERAGED)?);
     Ok(Papers { plan, custody, trace, steps, weights, averaged, ancestors, faults })
 }
 

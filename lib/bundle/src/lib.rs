@@ -18,6 +18,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod archive;
+pub mod base;
 mod error;
 mod export;
 mod freeze;

@@ -17,7 +17,7 @@ use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
 use xt_core::verb::ancestry::{Ancestor, handovers};
-use xt_core::verb::bind::{self, AVERAGED, Evidence, WEIGHTS};
+use xt_core::verb::bind::{self, ADAPTER, AVERAGED, Evidence, WEIGHTS};
 use xt_core::verb::chain::{LINES, Tally};
 use xt_core::verb::compare;
 use xt_core::verb::weights::Weights;
@@ -50,7 +50,8 @@ pub struct Verifier {
     cut: bool,
     documents: BTreeMap<String, Value>,
     trace: Option<Tally>,
-    weights: Option<Result<Digest, String>>,
+    /// By path, since a file under the other name must not stand in.
+    weights: BTreeMap<String, Result<Digest, String>>,
     averaged: Option<Result<Digest, String>>,
     members: u64,
     bytes: u64,
@@ -117,7 +118,7 @@ impl Verifier {
                 let wanted = run.map(|run| handovers(&run, &self.ancestors())).unwrap_or_default();
                 Keep::Lines(Box::new(Lines::new(id, plan.as_ref()).marking(wanted)))
             }
-            WEIGHTS | AVERAGED => Keep::Weights(Box::default()),
+            WEIGHTS | ADAPTER | AVERAGED => Keep::Weights(Box::default()),
             BUNDLE | SUMS | RUN | PLAN | CUSTODY => Keep::Text(Vec::new()),
             before if before.starts_with(BEFORE) => Keep::Text(Vec::new()),
             _ => Keep::Nothing,
@@ -227,7 +228,9 @@ impl Verifier {
                 self.trace = Some(tally);
             }
             Keep::Weights(weights) if path == AVERAGED => self.averaged = Some(weights.finish()),
-            Keep::Weights(weights) => self.weights = Some(weights.finish()),
+            Keep::Weights(weights) => {
+                self.weights.insert(path.into(), weights.finish());
+            }
             Keep::Text(text) => match canonical::parse(&text) {
                 Ok(value) if value.canonical().as_bytes() == text => {
                     self.documents.insert(path.into(), value);
@@ -314,7 +317,8 @@ impl Verifier {
         };
         let (Some(bundle), Some(trace)) = (self.bundle.clone(), self.trace.clone()) else { return };
         let (custody, trace, ancestors) = (Some(&custody), Some(&trace), self.ancestors());
-        let (weights, averaged) = (self.weights.as_ref(), self.averaged.as_ref());
+        let path = plan.native().map_or(WEIGHTS, |candidate| bind::trained(candidate)[0]);
+        let (weights, averaged) = (self.weights.get(path), self.averaged.as_ref());
         let evidence = Evidence { run: &run, plan: &plan, custody, trace, weights, averaged, ancestors: &ancestors };
         bind::check(&evidence, &mut self.faults);
         if let Some(derived) = bind::derive(&evidence, bundle.size, &mut self.faults) {

@@ -5,8 +5,8 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::{Field, object};
 use crate::manifest::candidate::{
-    Averaging, Base, Batching, Candidate, Clipping, Data, Execution, Group, Length, Model, Objective, Optimizer,
-    Schedule, Stops, Tokenizer, Treatment,
+    Adapter, Averaging, Base, Batching, Candidate, Clipping, Data, Execution, Group, Length, Model, Objective,
+    Optimizer, Schedule, Stops, Tokenizer, Treatment,
 };
 use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
 use crate::manifest::encoding::{Column, Holds};
@@ -41,12 +41,7 @@ pub fn candidate(candidate: &Candidate) -> Digest {
     object([
         ("projection", "xt.candidate-fingerprint/1".into()),
         ("model", model_1(model)),
-        (
-            "base",
-            match base {
-                Base::Random {} => object([("kind", "random".into())]),
-            },
-        ),
+        ("base", base_1(base)),
         ("tokenizer", tokenizer_1(tokenizer)),
         ("data", data_1(data)),
         (
@@ -76,6 +71,41 @@ pub fn candidate(candidate: &Candidate) -> Digest {
         ("regime", regime.write()),
     ])
     .digest()
+}
+
+fn base_1(base: &Base) -> Value {
+    match base {
+        Base::Random {} => object([("kind", "random".into())]),
+        Base::Bundle { digest, weights, adapter } => object([
+            ("kind", "bundle".into()),
+            ("digest", digest.write()),
+            ("weights", weights.write()),
+            ("adapter", adapter_1(adapter)),
+        ]),
+        Base::Safetensors { digest, configuration, prefix, fresh, unused, adapter } => object([
+            ("kind", "safetensors".into()),
+            ("digest", digest.write()),
+            ("configuration", configuration.write()),
+            ("prefix", prefix.write()),
+            ("fresh", fresh.write()),
+            ("unused", unused.write()),
+            ("adapter", adapter_1(adapter)),
+        ]),
+    }
+}
+
+fn adapter_1(adapter: &Adapter) -> Value {
+    match adapter {
+        Adapter::None {} => object([("kind", "none".into())]),
+        Adapter::Lora { rank, alpha, dropout, targets, saved } => object([
+            ("kind", "lora".into()),
+            ("rank", rank.write()),
+            ("alpha", alpha.write()),
+            ("dropout", dropout.write()),
+            ("targets", targets.write()),
+            ("saved", saved.write()),
+        ]),
+    }
 }
 
 fn model_1(model: &Model) -> Value {

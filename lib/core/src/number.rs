@@ -9,6 +9,9 @@ use core::fmt;
 pub struct Finite(f64);
 
 impl Finite {
+    /// Zero.
+    pub const ZERO: Self = Self(0.0);
+
     /// `value`, if it is neither NaN nor infinite.
     pub fn new(value: f64) -> Option<Self> {
         value.is_finite().then_some(Self(value))

@@ -1,7 +1,9 @@
 //! What can be done with the documents: pure functions, one file each.
 
+pub mod adapter;
 pub mod admit;
 pub mod ancestry;
+pub mod base;
 pub mod bind;
 pub mod chain;
 pub mod command;

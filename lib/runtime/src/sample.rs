@@ -59,6 +59,7 @@ pub fn sample(
     launch::lay_out(store, &admitted(plan, sampling), &inputs)?;
     let job = Job::Sample {
         model: candidate.model.clone(),
+        base: Box::new(candidate.base.clone()),
         weights: sampling.weights,
         tokenizer: candidate.tokenizer.clone(),
         execution: candidate.execution.clone(),
@@ -86,10 +87,12 @@ pub fn writes(plan: &Plan) -> Result<&Candidate, RuntimeError> {
     }
 }
 
-/// The model and, where there is one, its tokenizer.
+/// The model and, where there are such, its tokenizer and the base of its adapters.
 fn admitted(plan: &Plan, sampling: &Sampling) -> Vec<Input> {
     let mut inputs = vec![Input { digest: sampling.weights, bytes: sampling.bytes, role: Role::Model }];
-    inputs.extend(plan.inputs.iter().filter(|input| input.role == Role::Tokenizer).cloned());
+    let adapts = plan.native().is_some_and(|candidate| candidate.base.adapter().is_some());
+    let wanted = |input: &&Input| input.role == Role::Tokenizer || (adapts && input.role == Role::Base);
+    inputs.extend(plan.inputs.iter().filter(wanted).cloned());
     inputs
 }
 

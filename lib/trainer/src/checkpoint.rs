@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, View, serialize_to_file};
-use xt_core::manifest::candidate::Model;
+use xt_core::manifest::candidate::{Base, Model};
+use xt_core::verb::adapter;
 use xt_core::verb::configuration::configuration;
 use xt_torch::memory::{Flat, bytes};
 
@@ -46,23 +47,41 @@ impl View for Saved<'_> {
     }
 }
 
+/// What the files of a model are called, and the text of its configuration.
+#[derive(Clone, Debug)]
+pub struct Form {
+    weights: &'static str,
+    configuration: &'static str,
+    text: String,
+}
+
+impl Form {
+    /// A model as transformers reads it, or adapters on a base as PEFT does.
+    pub fn of(model: &Model, base: &Base) -> Self {
+        let (weights, configuration, value) = match adapter::configuration(model, base) {
+            Some(value) => ("adapter_model.safetensors", "adapter_config.json", value),
+            None => ("model.safetensors", "config.json", configuration(model)),
+        };
+        Self { weights, configuration, text: value.canonical() + "\n" }
+    }
+}
+
 /// Writes the model with these values into `folder` of `outputs` and returns the paths written. The file appears whole, by a
 /// rename.
 pub fn save(
     outputs: &Path,
     folder: &str,
-    model: &Model,
+    form: Form,
     values: (&Layout, &Flat),
     tokenizer: Option<&[u8]>,
 ) -> Result<Vec<String>, TrainError> {
     let path = |name: &str| format!("{folder}/{name}");
     let failed = |path: &str, source| TrainError::Output { path: path.into(), source };
     fs::create_dir_all(outputs.join(folder)).map_err(|source| failed(folder, source))?;
-    let weights = path("model.safetensors");
+    let weights = path(form.weights);
     write(&[("", values.0, values.1.values())], outputs, &weights)?;
     let mut written = vec![weights];
-    let config = configuration(model).canonical() + "\n";
-    let others = [("config.json", Some(config.as_bytes())), ("tokenizer.json", tokenizer)];
+    let others = [(form.configuration, Some(form.text.as_bytes())), ("tokenizer.json", tokenizer)];
     for (name, bytes) in others.into_iter().filter_map(|(name, bytes)| Some((path(name), bytes?))) {
         fs::write(outputs.join(&name), bytes).map_err(|source| failed(&name, source))?;
         written.push(name);
@@ -163,7 +182,9 @@ mod tests {
 
     fn saved(parameters: &Parameters) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
-        let written = save(folder.path(), FOLDER, &model(), parameters.memory(), Some(b"{}")).unwrap();
+        let written =
+            save(folder.path(), FOLDER, Form::of(&model(), &Base::Random {}), parameters.memory(), Some(b"{}"))
+                .unwrap();
         assert_eq!(written, ["model/config.json", "model/model.safetensors", "model/tokenizer.json"]);
         fs::read(folder.path().join("model/model.safetensors")).unwrap()
     }

@@ -15,10 +15,26 @@ pub struct Dropout {
     seed: u64,
     /// Number of the micro-batch over all epochs.
     time: u64,
+    activations: Rate,
+    /// Of what enters an adapter.
+    adapters: Rate,
+}
+
+/// How much is dropped.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
     /// Words below this drop.
     threshold: u32,
     /// What kept activations are multiplied by.
     scale: f32,
+}
+
+impl Rate {
+    fn of(probability: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 1, so below 2^32")]
+        let threshold = (probability * 4_294_967_296.0) as u32;
+        Self { threshold, scale: narrowed(1.0 / (1.0 - probability)) }
+    }
 }
 
 impl Dropout {
@@ -27,23 +43,42 @@ impl Dropout {
     /// An activation is dropped when its 32-bit word is below `probability * 2^32`, and kept ones are divided by
     /// `1 - probability` (Srivastava et al., "Dropout", JMLR 2014, in the inverted form).
     pub fn new(seed: u64, time: u64, probability: f64) -> Option<Self> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 1, so below 2^32")]
-        let threshold = (probability * 4_294_967_296.0) as u32;
-        let scale = narrowed(1.0 / (1.0 - probability));
-        (threshold > 0).then_some(Self { seed, time, threshold, scale })
+        Self::with_adapters(seed, time, probability, 0.0)
+    }
+
+    /// The same, with another probability for what enters an adapter.
+    pub fn with_adapters(seed: u64, time: u64, probability: f64, adapters: f64) -> Option<Self> {
+        let (activations, adapters) = (Rate::of(probability), Rate::of(adapters));
+        (activations.threshold > 0 || adapters.threshold > 0).then_some(Self { seed, time, activations, adapters })
     }
 
     /// `activations` with some of them dropped; `place` names the layer.
     pub fn apply(&self, place: &str, activations: &Tensor) -> Result<Tensor, TrainError> {
-        let mask = Tensor::f_from_slice(&self.mask(place, activations.numel()))?;
+        self.thin(self.activations, place, activations)
+    }
+
+    /// What enters the adapter of the layer `name`, with some of it dropped.
+    pub fn before_adapter(&self, name: &str, input: &Tensor) -> Result<Tensor, TrainError> {
+        self.thin(self.adapters, &format!("adapter/{name}"), input)
+    }
+
+    fn thin(&self, rate: Rate, place: &str, activations: &Tensor) -> Result<Tensor, TrainError> {
+        if rate.threshold == 0 {
+            return Ok(activations.shallow_clone());
+        }
+        let mask = Tensor::f_from_slice(&self.factors(rate, place, activations.numel()))?;
         Ok(activations.f_mul(&mask.f_view(activations.size().as_slice())?)?)
     }
 
     /// The first `count` factors at `place`.
     pub fn mask(&self, place: &str, count: usize) -> Vec<f32> {
+        self.factors(self.activations, place, count)
+    }
+
+    fn factors(&self, rate: Rate, place: &str, count: usize) -> Vec<f32> {
         let mut words = vec![0; count];
         Stream::new(self.seed, &format!("dropout/{place}"), self.time).fill(&mut words);
-        words.iter().map(|word| if *word < self.threshold { 0.0 } else { self.scale }).collect()
+        words.iter().map(|word| if *word < rate.threshold { 0.0 } else { rate.scale }).collect()
     }
 }
 

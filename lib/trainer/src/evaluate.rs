@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tch::{Reduction, Tensor};
 use xt_core::field::{Field, Manifest};
-use xt_core::manifest::candidate::{Candidate, Decay, Model};
+use xt_core::manifest::candidate::{Candidate, Model};
 use xt_core::manifest::dataset::Member;
 use xt_core::manifest::evaluation::{Evaluating, Measure, Metrics, Window};
 use xt_core::manifest::job::Message;
@@ -29,11 +29,10 @@ use crate::evaluate::rows::HeldOut;
 use crate::fault::TrainError;
 use crate::model::{Network, family, inner};
 use crate::objective::NO_TARGET;
-use crate::parameters::Parameters;
 use crate::perform::{Ending, Folders};
 use crate::probe::Counts;
 use crate::telemetry::Telemetry;
-use crate::{checkpoint, data, inputs, regime};
+use crate::{adapter, data, inputs, regime};
 
 /// Measures by `plan` and writes what came out.
 pub fn evaluate<W: Write>(
@@ -52,8 +51,8 @@ pub fn evaluate<W: Write>(
     let candidate = plan.native().ok_or(TrainError::Command)?;
     let pins = regime::pin(&candidate.execution)?;
     let family = family(&candidate.model)?;
-    let mut parameters = Parameters::new(family.parameters(), Decay::All)?;
-    checkpoint::load(&mut parameters, &inputs::read(folders.inputs, evaluating.subject.weights)?)?;
+    let weights = evaluating.subject.weights;
+    let parameters = adapter::trained(&candidate.model, &candidate.base, weights, folders.inputs)?;
     let slices = Slices::of_plan(plan, evaluating);
     let ready = Ready { parameters: parameters.layout.parameters(), pins };
     let (metrics, lines) = if candidate.tokenizer.inputs().is_some() {

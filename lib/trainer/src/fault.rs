@@ -61,6 +61,9 @@ pub enum TrainError {
     /// A model file does not fit its description.
     #[error("the model file does not fit: {0}")]
     Weights(String),
+    /// What training is to begin from does not fit the candidate.
+    #[error("training cannot begin from this base:\n{0}")]
+    Base(Faults),
     /// A snapshot does not fit the plan, or its files do not fit it.
     #[error("the snapshot cannot be restored:\n{0}")]
     Snapshot(Faults),
@@ -113,7 +116,7 @@ impl Failure for TrainError {
     fn exit(&self) -> Exit {
         match self {
             Self::Text(fault) => fault.exit(),
-            Self::Plan(_) | Self::Data(_) | Self::Snapshot(_) | Self::Command => Exit::Refused,
+            Self::Plan(_) | Self::Data(_) | Self::Base(_) | Self::Snapshot(_) | Self::Command => Exit::Refused,
             Self::Output { .. } | Self::Telemetry(_) => Exit::System,
             _ => Exit::Workload,
         }
@@ -132,6 +135,7 @@ impl Failure for TrainError {
             Self::Data(_) => "train.data",
             Self::Fitted => "train.fitted",
             Self::Weights(_) => "train.weights",
+            Self::Base(_) => "train.base",
             Self::Snapshot(_) => "train.snapshot",
             Self::Model(_) => "train.model",
             Self::EmptyPrompt => "train.empty-prompt",
@@ -143,6 +147,9 @@ impl Failure for TrainError {
     }
 
     fn faults(&self) -> Option<&Faults> {
-        if let Self::Plan(faults) | Self::Data(faults) | Self::Snapshot(faults) = self { Some(faults) } else { None }
+        match self {
+            Self::Plan(faults) | Self::Data(faults) | Self::Base(faults) | Self::Snapshot(faults) => Some(faults),
+            _ => None,
+        }
     }
 }

@@ -2,7 +2,9 @@
 // Exact equality of floats is what this crate is about.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp, clippy::cast_precision_loss))]
 
+pub mod adapter;
 pub mod average;
+pub mod base;
 pub mod checkpoint;
 pub mod control;
 pub mod data;

@@ -4,6 +4,7 @@ pub mod cnn;
 pub mod dense;
 pub mod gpt;
 pub mod llama;
+pub mod low_rank;
 pub mod mlp;
 
 use std::fmt::Debug;
@@ -58,6 +59,6 @@ pub fn blind(_: &str, _: &Tensor) -> Result<(), TrainError> {
 }
 
 /// A size as the tensor library counts.
-fn size(value: u64) -> Result<i64, TrainError> {
+pub(crate) fn size(value: u64) -> Result<i64, TrainError> {
     i64::try_from(value).map_err(|_| TrainError::Model(format!("{value} is too large")))
 }

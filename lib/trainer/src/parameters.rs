@@ -3,10 +3,12 @@
 use tch::Tensor;
 use xt_core::manifest::candidate::Decay;
 use xt_core::random::Stream;
+use xt_core::verb::adapter::PREFIX;
 use xt_torch::memory::{Flat, set_gradient};
 
 use crate::fault::TrainError;
 use crate::layout::{Declared, Layout, Start};
+use crate::model::low_rank::LowRank;
 use crate::normal::normal;
 
 /// The parameters of a model.
@@ -17,6 +19,17 @@ pub struct Parameters {
     /// Their values.
     pub values: Flat,
     tensors: Vec<Tensor>,
+    /// What they stand on, if they are adapters. It is an input of the plan and no part of the state.
+    foundation: Option<Box<Foundation>>,
+}
+
+/// A base that stays as it is, under adapters.
+#[derive(Debug)]
+pub struct Foundation {
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// What the product of an adapter is multiplied by.
+    pub scale: f64,
 }
 
 impl Parameters {
@@ -26,7 +39,13 @@ impl Parameters {
         let values = Flat::zeros(layout.length())?;
         let tensors: Result<_, _> =
             layout.spans().iter().map(|span| values.view(span.offset, &span.declared.shape)).collect();
-        Ok(Self { tensors: tensors?, layout, values })
+        Ok(Self { tensors: tensors?, layout, values, foundation: None })
+    }
+
+    /// The same as adapters on a base.
+    #[must_use]
+    pub fn on(self, foundation: Foundation) -> Self {
+        Self { foundation: Some(Box::new(foundation)), ..self }
     }
 
     /// Gives each parameter what it starts as: a draw depends on seed, name and place in the tensor alone.
@@ -50,21 +69,38 @@ impl Parameters {
 
     /// Where the values lie, and the values. The tensors are views of these.
     pub fn memory(&self) -> (&Layout, &Flat) {
-        let Self { layout, values, tensors: _ } = self;
+        let Self { layout, values, tensors: _, foundation: _ } = self;
         (layout, values)
     }
 
     /// The same, to be filled from a snapshot.
     pub fn memory_mut(&mut self) -> (&Layout, &mut Flat) {
-        let Self { layout, values, tensors: _ } = self;
+        let Self { layout, values, tensors: _, foundation: _ } = self;
         (layout, values)
     }
 
-    /// The tensor of parameter `name`.
+    /// The tensor of parameter `name`: where these are adapters, that which was trained whole beside them, or that of the
+    /// base.
     pub fn tensor(&self, name: &str) -> Result<Tensor, TrainError> {
-        let index = self.layout.spans().binary_search_by(|span| span.declared.name.as_str().cmp(name));
-        let index = index.map_err(|_| TrainError::Model(format!("it has no parameter {name}")))?;
-        Ok(self.tensors[index].shallow_clone())
+        let found = match &self.foundation {
+            None => self.own(name),
+            Some(foundation) => {
+                self.own(&format!("{PREFIX}{name}")).or_else(|| foundation.parameters.tensor(name).ok())
+            }
+        };
+        found.ok_or_else(|| TrainError::Model(format!("it has no parameter {name}")))
+    }
+
+    /// What an adapter adds beside the linear layer `name`, if it has one.
+    pub fn adapter(&self, name: &str) -> Option<LowRank> {
+        let scale = self.foundation.as_ref()?.scale;
+        let part = |part: &str| self.own(&format!("{PREFIX}{name}.{part}.weight"));
+        Some(LowRank { name: name.into(), down: part("lora_A")?, up: part("lora_B")?, scale })
+    }
+
+    fn own(&self, name: &str) -> Option<Tensor> {
+        let index = self.layout.spans().binary_search_by(|span| span.declared.name.as_str().cmp(name)).ok()?;
+        Some(self.tensors[index].shallow_clone())
     }
 
     /// A row into which backward passes add the gradients of all parameters from now on.

@@ -13,6 +13,7 @@ use xt_core::manifest::snapshot::Snapshot;
 use xt_core::verb::compile::check_plan;
 
 use crate::average::Average;
+use crate::checkpoint::Form;
 use crate::control::Control;
 use crate::evaluate::evaluate;
 use crate::fault::TrainError;
@@ -22,7 +23,7 @@ use crate::snapshot::Snapshots;
 use crate::step::{Trainer, hold};
 use crate::telemetry::Telemetry;
 use crate::trace::{self, TraceWriter};
-use crate::{checkpoint, data, regime};
+use crate::{base, checkpoint, data, regime};
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +58,10 @@ pub fn perform<W: Write + Send>(
             train(*plan, Span { to_step, from: from.as_deref(), locate }, folders, snapshots, telemetry)
         }
         Job::Evaluate { plan } => evaluate(&plan, folders, telemetry),
-        Job::Sample { model, weights, tokenizer, execution, prompt, tokens, temperature, seed } => {
+        Job::Sample { model, base, weights, tokenizer, execution, prompt, tokens, temperature, seed } => {
             let request = Request {
                 model: &model,
+                base: &base,
                 weights,
                 tokenizer: &tokenizer,
                 execution: &execution,
@@ -101,7 +103,8 @@ fn train<W: Write + Send>(
     let trace = TraceWriter::create(folders.outputs, chain)?;
     let last = span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps);
     let whole = last == plan.work.steps;
-    let mut trainer = Trainer::new(plan, data)?;
+    let base = base::read(&candidate.model, &candidate.base, folders.inputs)?;
+    let mut trainer = Trainer::new(plan, data, base.as_deref())?;
     trainer.locates = span.locate;
     if let Some(snapshot) = span.from {
         trainer.restore(snapshot, folders.inputs)?;
@@ -136,7 +139,13 @@ fn train<W: Write + Send>(
         let average = trainer.state.average.as_ref().map(Average::memory);
         let averaged = average.map(|row| (checkpoint::AVERAGED, (&row.layout, &row.values)));
         for (folder, values) in parameters.into_iter().chain(averaged) {
-            let saved = checkpoint::save(folders.outputs, folder, &candidate.model, values, tokenizer.as_deref())?;
+            let saved = checkpoint::save(
+                folders.outputs,
+                folder,
+                Form::of(&candidate.model, &candidate.base),
+                values,
+                tokenizer.as_deref(),
+            )?;
             outputs.extend(saved);
         }
     }

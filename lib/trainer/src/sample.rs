@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tch::Tensor;
 use xt_core::digest::Digest;
-use xt_core::manifest::candidate::{Decay, Execution, Model, Tokenizer};
+use xt_core::manifest::candidate::{Base, Execution, Model, Tokenizer};
 use xt_core::manifest::job::Message;
 use xt_core::random::Stream;
 use xt_data::Text;
@@ -13,15 +13,16 @@ use xt_torch::memory::floats;
 
 use crate::fault::TrainError;
 use crate::model::{Network, blind, family};
-use crate::parameters::Parameters;
 use crate::telemetry::Telemetry;
-use crate::{checkpoint, inputs, regime};
+use crate::{adapter, inputs, regime};
 
 /// What is asked for, as the job says it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The model.
     pub model: &'a Model,
+    /// What it began from.
+    pub base: &'a Base,
     /// Digest of its weights.
     pub weights: Digest,
     /// Its tokenizer.
@@ -45,8 +46,7 @@ pub fn sample<W: Write>(request: &Request<'_>, folder: &Path, telemetry: &mut Te
         return Err(TrainError::Model(format!("a {} writes no text", request.model.word())));
     }
     let family = family(request.model)?;
-    let mut parameters = Parameters::new(family.parameters(), Decay::All)?;
-    checkpoint::load(&mut parameters, &inputs::read(folder, request.weights)?)?;
+    let parameters = adapter::trained(request.model, request.base, request.weights, folder)?;
     let tokenizer = request.tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()?;
     let text = Text::load(request.tokenizer, tokenizer.as_deref())?;
     let model = family.network(&parameters)?;

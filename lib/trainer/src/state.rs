@@ -10,10 +10,11 @@ use xt_core::order::Walk;
 use xt_core::random::GENERATOR;
 use xt_torch::memory::Flat;
 
+use crate::adapter;
 use crate::average::Average;
+use crate::base;
 use crate::fault::TrainError;
 use crate::layout::{self, Layout};
-use crate::model::family;
 use crate::optim::{Optim, Row};
 use crate::parameters::Parameters;
 
@@ -65,11 +66,14 @@ pub struct MemoryMut<'a> {
 }
 
 impl State {
-    /// The state before the first step.
-    pub fn first(candidate: &Candidate, seed: u64) -> Result<Self, TrainError> {
-        let declared = family(&candidate.model)?.parameters();
-        let mut parameters = Parameters::new(declared, candidate.optimizer.decay())?;
+    /// The state before the first step; `base` holds the parameters that it begins from, if it does.
+    pub fn first(candidate: &Candidate, seed: u64, base: Option<&[u8]>) -> Result<Self, TrainError> {
+        let decay = candidate.optimizer.decay();
+        let mut parameters = adapter::parameters(&candidate.model, &candidate.base, decay, base)?;
         parameters.initialise(seed);
+        if let Some(file) = base {
+            base::fill(&mut parameters, &candidate.base, file)?;
+        }
         let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;
         let average = Average::new(&candidate.averaging, &parameters)?;
         Ok(Self { parameters, optimizer, average, steps: 0, seed })

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tch::Tensor;
-use xt_core::manifest::candidate::{Candidate, Clipping, NonFinite};
+use xt_core::manifest::candidate::{Adapter, Candidate, Clipping, NonFinite};
 use xt_core::manifest::incident::Located;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::snapshot::Snapshot;
@@ -37,7 +37,8 @@ pub struct Trainer {
     candidate: Candidate,
     data: Box<dyn Data>,
     model: Box<dyn Network>,
-    dropout: f64,
+    /// Probability of dropping an activation, and an input of an adapter.
+    dropout: [f64; 2],
     gradients: Flat,
     walk: Walk,
     /// Whether to look at every module at a step at which a value is not finite.
@@ -49,15 +50,15 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// The run of `plan` before its first step.
-    pub fn new(plan: Plan, data: Box<dyn Data>) -> Result<Self, TrainError> {
+    /// The run of `plan` before its first step; `base` holds the parameters that it begins from, if it does.
+    pub fn new(plan: Plan, data: Box<dyn Data>, base: Option<&[u8]>) -> Result<Self, TrainError> {
         let candidate = plan.native().ok_or(TrainError::Command)?.clone();
         let shape = Shape::new(data.samples(), candidate.batching, candidate.data.order, &candidate.length);
         let shape = shape.map_err(|error| TrainError::Model(error.to_string()))?;
         if shape.steps != plan.work.steps {
             return Err(TrainError::Work { what: "steps", expected: plan.work.steps, found: shape.steps });
         }
-        let mut state = State::first(&candidate, plan.seed)?;
+        let mut state = State::first(&candidate, plan.seed, base)?;
         let trained = |parameter: &Declared| {
             let Declared { name, shape, .. } = parameter;
             handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some()
@@ -66,7 +67,12 @@ impl Trainer {
         let family = family(&candidate.model)?;
         let model = family.network(&state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
-        let (dropout, locates, located) = (family.dropout(), false, None);
+        let adapters = match candidate.base.adapter() {
+            Some(Adapter::Lora { dropout, .. }) => dropout.get(),
+            _ => 0.0,
+        };
+        let dropout = [family.dropout(), adapters];
+        let (locates, located) = (false, None);
         Ok(Self { data, model, dropout, gradients, walk, locates, located, state, candidate, plan })
     }
 
@@ -148,11 +154,17 @@ impl Trainer {
         Ok(counts.into_iter().map(share).collect())
     }
 
+    /// What is dropped in one micro-batch.
+    fn dropout_of(&self, batch: &MicroBatch) -> Option<Dropout> {
+        let [activations, adapters] = self.dropout;
+        Dropout::with_adapters(self.state.seed, batch.number, activations, adapters)
+    }
+
     /// What the model gives for one micro-batch, and what was due.
     fn outputs(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<(Tensor, Tensor), TrainError> {
         let data = self.data.batch(&batch.samples)?;
         data.look(&mut seen.input)?;
-        let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
+        let dropout = self.dropout_of(batch);
         let look = &mut |name: &str, tensor: &Tensor| {
             if inner(name) { Ok(()) } else { seen.forward.look(name, tensor) }
         };
@@ -171,7 +183,7 @@ impl Trainer {
         };
         let mut found = Vec::new();
         for (number, (batch, share)) in (0..).zip(batches.iter().zip(self.shares(batches)?)) {
-            let dropout = Dropout::new(self.state.seed, batch.number, self.dropout);
+            let dropout = self.dropout_of(batch);
             found.extend(computed.of_batch(number, &batch.samples, dropout.as_ref(), share)?);
         }
         // Every micro-batch sees the same parameters: the earliest stage counts, as in the report.

@@ -147,7 +147,7 @@ fn until_non_finite_in(plan: &Plan, file: &str, pair: &dyn Fn(usize) -> Pair) ->
         &plan.native().unwrap().length,
     );
     let mut walk = Walk::new(shape.unwrap(), plan.seed);
-    let mut trainer = Trainer::new(plan.clone(), data).unwrap();
+    let mut trainer = Trainer::new(plan.clone(), data, None).unwrap();
     loop {
         let found = dump(plan, &trainer, &mut walk, pair);
         let step = trainer.step(&Hasher::here()).unwrap().finish().unwrap();

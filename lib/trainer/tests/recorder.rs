@@ -25,7 +25,7 @@ const LENGTHS: [usize; 2] = [0, usize::MAX];
 fn trainer(plan: &Plan, folder: &Path) -> Trainer {
     fs::write(folder.join(Digest::of(TEXT.as_bytes()).hex()), TEXT).unwrap();
     let (data, _) = TextData::read(plan, folder).unwrap();
-    Trainer::new(plan.clone(), Box::new(data)).unwrap()
+    Trainer::new(plan.clone(), Box::new(data), None).unwrap()
 }
 
 /// The trace and the telemetry of ten steps.

@@ -56,7 +56,7 @@ use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::compile::{Tokens, compile};
+use xt_core::verb::compile::{Seen as Looked, Tokens, compile_seen};
 use xt_core::verb::evaluate::{self, Found};
 use xt_core::verb::quiesce::Stage as Next;
 use xt_core::verb::settle::{ActionState, AttemptState, ExperimentState, NodeState, OperationState, RunState};
@@ -305,7 +305,11 @@ fn intents() -> Vec<Intent> {
 fn plans() -> Vec<Plan> {
     let tokens = Tokens { vocabulary: 256, count: 1026, tokenizer_bytes: 99 };
     let plan = |candidate: Candidate| {
-        compile(candidate, dataset(), Intent::default_for(1), 7, tokens).unwrap_or_else(|faults| panic!("{faults}"))
+        let files = candidate.base.files().into_iter().flatten();
+        let base = files.map(|digest| Input { digest, bytes: 31, role: Role::Base }).collect();
+        let seen = Looked { tokens, fitted: Vec::new(), base };
+        let plan = compile_seen(candidate, dataset(), Intent::default_for(1), 7, seen);
+        plan.unwrap_or_else(|faults| panic!("{faults}"))
     };
     candidates().into_iter().map(plan).chain([measuring()]).chain(commands::plans(&dataset())).collect()
 }
@@ -743,6 +747,7 @@ fn measuring() -> Plan {
         parts,
         overlap: shared(),
         fitted: Vec::new(),
+        base: Vec::new(),
     };
     let intent = Intent::default_for(candidate.execution.threads);
     evaluate::compile(spec, candidate, dataset, intent, found).unwrap_or_else(|faults| panic!("{faults}"))

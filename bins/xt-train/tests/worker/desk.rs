@@ -13,13 +13,13 @@ use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::dataset::{Format, GroupBy, Splitting};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::job::{Job, Message};
-use xt_core::manifest::plan::Plan;
+use xt_core::manifest::plan::{Input, Plan, Role};
 use xt_core::manifest::run::Stack;
 use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::manifest::trace::{Step, read_steps};
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::compile::{Tokens, compile};
+use xt_core::verb::compile::{Seen, Tokens, check, compile_seen};
 use xt_core::verb::snapshot::{self, Position, part};
 
 /// A small candidate: 0.1 M parameters, dropout, accumulation, a short last micro-batch, clipping.
@@ -84,7 +84,12 @@ pub fn plan(changes: &[(&str, &str)], seed: u64) -> Plan {
     let intent = Intent::default_for(candidate.execution.threads);
     let file = candidate.tokenizer.digest().map_or(0, |_| tokenizer().len() as u64);
     let tokens = Tokens { vocabulary: 256, count, tokenizer_bytes: file };
-    compile(candidate, dataset, intent, seed, tokens).unwrap()
+    let files = candidate.base.files().into_iter().flatten();
+    let base = files.map(|digest| Input { digest, bytes: 1, role: Role::Base }).collect();
+    let mut faults = Faults::new();
+    check(&candidate, &dataset, &intent, &mut faults);
+    assert_eq!(faults, Faults::new());
+    compile_seen(candidate, dataset, intent, seed, Seen { tokens, fitted: Vec::new(), base }).unwrap()
 }
 
 /// A tokenizer file with one token for each printable character of ASCII.

@@ -75,6 +75,7 @@ fn measuring(trained: &Plan, weights: &[u8], spec: Spec) -> Plan {
         parts: HELD_OUT.map(part).into(),
         overlap: comparison.overlap(),
         fitted: Vec::new(),
+        base: Vec::new(),
     };
     compile(spec, trained.native().unwrap().clone(), dataset(), trained.intent.clone(), found).unwrap()
 }

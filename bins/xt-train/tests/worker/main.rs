@@ -1,6 +1,7 @@
 //! The real worker on real jobs: what it computes, what it refuses, how it ends.
 #![allow(clippy::unwrap_used, clippy::float_cmp)]
 
+mod base;
 mod desk;
 mod evaluate;
 mod exact;

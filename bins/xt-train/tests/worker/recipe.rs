@@ -30,7 +30,7 @@ fn tensors(file: &[u8]) -> BTreeMap<String, Vec<u8>> {
 
 /// What the parameters are before the first step.
 fn start(plan: &Plan) -> BTreeMap<String, Vec<u8>> {
-    let state = State::first(plan.native().unwrap(), plan.seed).unwrap();
+    let state = State::first(plan.native().unwrap(), plan.seed, None).unwrap();
     let (layout, values) = state.parameters.memory();
     let bytes = |row: &[f32]| row.iter().flat_map(|value| value.to_le_bytes()).collect();
     layout.spans().iter().map(|span| (span.declared.name.clone(), bytes(span.of(values.values())))).collect()

@@ -219,6 +219,7 @@ fn measured(trained: &Plan, weights: &[u8], records: &[(&str, &str)]) -> Left {
         parts: vec![Part { path, tokens: records.len() as u64 }],
         overlap: comparison.overlap(),
         fitted: Vec::new(),
+        base: Vec::new(),
     };
     let plan = compile_evaluation(spec, candidate, dataset, trained.intent.clone(), found).unwrap();
     let desk = desk(&plan, records);

@@ -55,6 +55,7 @@ fn pins_that_the_libraries_report_otherwise_are_refused_with_every_difference() 
     let wrong = plan.native().unwrap().clone();
     let job = Job::Sample {
         model: wrong.model,
+        base: wrong.base.into(),
         weights: Digest::of(b"none"),
         tokenizer: wrong.tokenizer,
         execution: wrong.execution,

@@ -18,6 +18,7 @@ fn sample_of(plan: &Plan, weights: &[u8], prompt: &str, temperature: f64, seed: 
     let candidate = plan.native().unwrap().clone();
     let job = Job::Sample {
         model: candidate.model,
+        base: candidate.base.into(),
         weights: Digest::of(weights),
         tokenizer: candidate.tokenizer,
         execution: candidate.execution,

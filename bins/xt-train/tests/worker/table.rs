@@ -383,6 +383,7 @@ fn measured(job: Job, trained: &Plan, weights: &[u8], seed: u64) -> Left {
         parts: files.iter().zip(counts).map(part).collect(),
         overlap: comparison.overlap(),
         fitted: trained.fitted.clone(),
+        base: Vec::new(),
     };
     let dataset = job.dataset(2, HELD_OUT_ROWS);
     let plan = compile_evaluation(spec, candidate, dataset, trained.intent.clone(), found).unwrap();

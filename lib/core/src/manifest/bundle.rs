@@ -25,7 +25,7 @@ crate::record! {
         custody: Digest,
         /// Id of the trace's head.
         trace: Digest,
-        /// Digest of the base model; `null` for random initialisation.
+        /// What training began from: the id of a bundle, or the digest of a file of parameters; `null` for random initialisation.
         base: Option<Digest>,
         /// Every file of the bundle but this document and `SHA256SUMS`, sorted by path.
         members: Vec<Member>,
@@ -67,6 +67,8 @@ crate::words! {
         Manifest "manifest",
         /// The trace's lines.
         Trace "trace",
+        /// What training began from.
+        Base "base",
         /// A member of the dataset.
         Data "data",
         /// A log.

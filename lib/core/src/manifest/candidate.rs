@@ -1,6 +1,7 @@
 //! `xt.candidate/1`: one training hypothesis. It declares every value that changes what is learned; the seed is not
 //! part of it (rows X22, X27, T90).
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -147,6 +148,51 @@ crate::choice! {
     pub enum Base {
         /// Fresh parameters, drawn from the run's seed.
         Random "random" {},
+        /// The parameters of a frozen bundle, all of them. The bundle and its parameters must be in the store.
+        Bundle "bundle" {
+            /// Id of the `xt.bundle/1`.
+            digest: Digest,
+            /// Digest of its `model/model.safetensors`, or of its averaged one.
+            weights: Digest,
+            /// Whether its parameters are trained, or adapters beside them.
+            adapter: Box<Adapter>,
+        },
+        /// Parameters in a safetensors file, as Hugging Face has them. The file and its `config.json` must be in the store.
+        Safetensors "safetensors" {
+            /// Digest of the file.
+            digest: Digest,
+            /// Digest of its `config.json`, which must describe the candidate's model in everything that changes what the parameters mean.
+            configuration: Digest,
+            /// What the names of its tensors lack in front, to be those of the model's parameters; mostly empty.
+            prefix: String,
+            /// Parameters that do not come from it and are drawn from the run's seed, by name; `*` stands for any characters and `?` for one.
+            fresh: Vec<String>,
+            /// Tensors of it that the model does not have, by name; every other one must be used.
+            unused: Vec<String>,
+            /// Whether its parameters are trained, or adapters beside them.
+            adapter: Box<Adapter>,
+        },
+    }
+}
+
+crate::choice! {
+    /// Whether the parameters of a base are trained, or adapters beside them.
+    pub enum Adapter {
+        /// The parameters themselves, all of them or by groups.
+        None "none" {},
+        /// The base stays as it is, to the bit. Beside each target layer the product of two small matrices is trained, of which one starts normal with 1 over the rank as standard deviation and the other at 0 (Hu et al., "LoRA", ICLR 2022). Saved in the form of PEFT, with the digest of the base, and never used without that base. Groups name parameters as PEFT does.
+        Lora "lora" {
+            /// Inner size of the product.
+            rank: u64 [Range::from(1.0).to(65_536.0)],
+            /// The product is multiplied by this over the rank.
+            alpha: Finite [Range::above(0.0).to(1e6)],
+            /// Probability of dropping an input of an adapter.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// Linear layers inside the blocks that get one, by name without `.weight`; `*` stands for any characters and `?` for one.
+            targets: Vec<String>,
+            /// Parameters that are trained whole and saved with the adapters, such as a new head, by name; always all of a module.
+            saved: Vec<String>,
+        },
     }
 }
 
@@ -606,6 +652,35 @@ crate::words! {
     pub enum Regime {
         /// Restore and common future give a bitwise identical trace.
         Exact "exact",
+    }
+}
+
+impl Base {
+    /// What lineage calls it: the id of the bundle, or the digest of the file; `None` for random parameters.
+    pub const fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Random {} => None,
+            Self::Bundle { digest, .. } | Self::Safetensors { digest, .. } => Some(*digest),
+        }
+    }
+
+    /// The adapters that are trained beside it; `None` where its own parameters are.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        match self {
+            Self::Random {} => None,
+            Self::Bundle { adapter, .. } | Self::Safetensors { adapter, .. } => {
+                Some(&**adapter).filter(|adapter| **adapter != Adapter::None {})
+            }
+        }
+    }
+
+    /// The files that it is made of: the document that says what it is, and its parameters.
+    pub const fn files(&self) -> Option<[Digest; 2]> {
+        match self {
+            Self::Random {} => None,
+            Self::Bundle { digest, weights, .. } => Some([*digest, *weights]),
+            Self::Safetensors { digest, configuration, .. } => Some([*configuration, *digest]),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Range;
-use crate::manifest::candidate::{Execution, Model, Tokenizer};
+use crate::manifest::candidate::{Base, Execution, Model, Tokenizer};
 use crate::manifest::incident::Located;
 use crate::manifest::plan::Plan;
 use crate::manifest::snapshot::{Cadence, Snapshot};
@@ -39,6 +39,8 @@ crate::choice! {
         Sample "sample" {
             /// The model.
             model: Model,
+            /// What it began from; adapters stand on it, and other models do not need it any more.
+            base: Box<Base>,
             /// Digest of `model.safetensors`.
             weights: Digest,
             /// Its tokenizer.

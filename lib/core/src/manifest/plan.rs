@@ -81,6 +81,8 @@ crate::words! {
         Tokenizer "tokenizer",
         /// Trained parameters, to sample from or to measure.
         Model "model",
+        /// What training begins from: parameters, and the document that says what they are.
+        Base "base",
         /// A file of a command, such as a script.
         File "file",
     }

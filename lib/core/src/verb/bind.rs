@@ -11,7 +11,7 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::manifest::Artifact;
 use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
-use crate::manifest::candidate::{Averaging, Base, Model, NonFinite, Precision};
+use crate::manifest::candidate::{Averaging, Candidate, Model, NonFinite, Precision};
 use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
@@ -35,6 +35,10 @@ pub const CONFIGURATION: &str = "model/config.json";
 pub const AVERAGED: &str = "model/averaged/model.safetensors";
 /// How the model of the averaged parameters is built.
 pub const AVERAGED_CONFIGURATION: &str = "model/averaged/config.json";
+/// The trained adapters, where the candidate trains such.
+pub const ADAPTER: &str = "model/adapter_model.safetensors";
+/// How the adapters are built.
+pub const ADAPTER_CONFIGURATION: &str = "model/adapter_config.json";
 /// How text becomes tokens, among the outputs of a run.
 pub const TOKENIZER: &str = "model/tokenizer.json";
 
@@ -87,9 +91,7 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
         dataset: plan.dataset_id(),
         custody: custody.id(),
         trace: trace.head.id(),
-        base: match plan.native().map(|candidate| &candidate.base) {
-            Some(Base::Random {}) | None => None,
-        },
+        base: plan.native().and_then(|candidate| candidate.base.digest()),
         members: members(evidence, custody, trace, size, faults),
         compatibility: compatibility(plan, stack),
     })
@@ -115,7 +117,8 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     }
     if let Some(last) = trace.and_then(|trace| trace.last.as_ref()) {
         if let Some(weights) = weights {
-            check_weights(WEIGHTS, weights, (last.step, last.parameters), faults);
+            let path = plan.native().map_or(WEIGHTS, |candidate| trained(candidate)[0]);
+            check_weights(path, weights, (last.step, last.parameters), faults);
         }
         check_average(plan, averaged, last, faults);
     }
@@ -266,7 +269,7 @@ fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
     let output = |name: &str| run.artifacts.iter().find(|file| file.path.as_str() == name);
     let averaged: &[&str] =
         if candidate.averaging == (Averaging::None {}) { &[] } else { &[AVERAGED, AVERAGED_CONFIGURATION] };
-    for name in [WEIGHTS, CONFIGURATION].iter().chain(averaged).copied() {
+    for name in trained(candidate).iter().chain(averaged).copied() {
         if output(name).is_none_or(|file| file.bytes == 0) {
             faults.add("run#/artifacts", "bundle.artifact", format!("there is no {name} among the outputs"));
         }
@@ -281,6 +284,14 @@ fn check_outputs(run: &Run, plan: &Plan, faults: &mut Faults) {
     for file in run.artifacts.iter().filter(|file| !file.path.as_str().starts_with("model/")) {
         let message = format!("{} lies outside of model/, where all outputs that are kept lie", file.path);
         faults.add("run#/artifacts", "bundle.artifact", message);
+    }
+}
+
+/// The files of what a candidate trains: parameters, and how they are to be read.
+pub fn trained(candidate: &Candidate) -> [&'static str; 2] {
+    match candidate.base.adapter() {
+        Some(_) => [ADAPTER, ADAPTER_CONFIGURATION],
+        None => [WEIGHTS, CONFIGURATION],
     }
 }
 
@@ -441,13 +452,15 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
         role: MemberRole::File,
     }));
     // A tokenizer that went in is among the outputs already.
-    let data = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == Role::Data);
-    files.extend(data.map(|input| File {
-        name: format!("data/{}", input.digest.hex()),
-        digest: input.digest,
-        bytes: input.bytes,
-        role: MemberRole::Data,
-    }));
+    for (from, folder, role) in [(Role::Data, "data", MemberRole::Data), (Role::Base, "base", MemberRole::Base)] {
+        let inputs = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == from);
+        files.extend(inputs.map(|input| File {
+            name: format!("{folder}/{}", input.digest.hex()),
+            digest: input.digest,
+            bytes: input.bytes,
+            role,
+        }));
+    }
     let mut members: Vec<Member> = files.into_iter().filter_map(|file| file.member(faults)).collect();
     members.sort_by(|a, b| a.file.path.cmp(&b.file.path));
     members
@@ -498,21 +511,28 @@ fn output(file: &Artifact, folder: &str) -> File {
     let role = match file.path.as_str() {
         _ if folder == OUTPUTS => MemberRole::Output,
         TOKENIZER => MemberRole::Tokenizer,
-        CONFIGURATION | AVERAGED_CONFIGURATION => MemberRole::Configuration,
+        CONFIGURATION | ADAPTER_CONFIGURATION | AVERAGED_CONFIGURATION => MemberRole::Configuration,
         _ => MemberRole::Model,
     };
     File { name: format!("{folder}{}", file.path), digest: file.digest, bytes: file.bytes, role }
 }
 
+/// The form of the files of a saved model.
+pub const fn form(model: &Model) -> &'static str {
+    match model {
+        Model::Gpt { .. } => "huggingface/gpt2",
+        Model::Llama { .. } => "huggingface/llama",
+        Model::Mlp { .. } => "xt/mlp",
+        Model::Cnn { .. } => "xt/cnn",
+    }
+}
+
 /// What the model claims to run with.
 fn compatibility(plan: &Plan, stack: &Stack) -> Compatibility {
-    let form = match plan.native().map(|candidate| &candidate.model) {
-        Some(Model::Gpt { .. }) => "huggingface/gpt2",
-        Some(Model::Llama { .. }) => "huggingface/llama",
-        Some(Model::Mlp { .. }) => "xt/mlp",
-        Some(Model::Cnn { .. }) => "xt/cnn",
-        None => "command",
-    };
+    let form = plan.native().map_or("command", |candidate| match candidate.base.adapter() {
+        Some(_) => "huggingface/peft",
+        None => form(&candidate.model),
+    });
     let precision = plan.candidate.precision().map_or("undeclared", Precision::word);
     Compatibility { form: form.into(), precision: precision.into(), stack: stack.clone() }
 }

@@ -1,10 +1,11 @@
 //! From a candidate to a plan: is everything declared, does it fit together, and what exactly will run?
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
@@ -16,7 +17,7 @@ use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{admit, command, envelope, evaluate, fit, groups};
+use crate::verb::{adapter, admit, command, envelope, evaluate, fit, groups};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +134,7 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
         }
         Optimizer::Sgd { .. } | Optimizer::Lion { .. } => {}
     }
+    adapter::check(candidate, faults);
     groups::check(candidate, faults);
     for (place, group) in candidate.groups.iter().enumerate() {
         if let Treatment::Trained { learning_rate_factor, .. } = &group.treatment {
@@ -173,6 +175,17 @@ pub fn compile(
     compile_fitted(candidate, dataset, intent, seed, (tokens, Vec::new()))
 }
 
+/// What was seen of the files that a candidate names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What was counted.
+    pub tokens: Tokens,
+    /// What scales numbers.
+    pub fitted: Vec<Fitted>,
+    /// The files of the base.
+    pub base: Vec<Input>,
+}
+
 /// The plan of one run, once the data were counted and, for numbers, what scales them was fitted.
 pub fn compile_fitted(
     candidate: Candidate,
@@ -181,7 +194,22 @@ pub fn compile_fitted(
     seed: u64,
     (tokens, fitted): (Tokens, Vec<Fitted>),
 ) -> Result<Plan, Faults> {
+    compile_seen(candidate, dataset, intent, seed, Seen { tokens, fitted, base: Vec::new() })
+}
+
+/// The plan of one run, once all files that the candidate names were looked at.
+pub fn compile_seen(
+    candidate: Candidate,
+    dataset: Dataset,
+    intent: Intent,
+    seed: u64,
+    Seen { tokens, fitted, base }: Seen,
+) -> Result<Plan, Faults> {
     let mut faults = Faults::new();
+    check_base(candidate.base.files(), &base, &mut faults);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
     let chosen = members(&candidate, &dataset);
     let count = tokens.count;
     let vocabulary = candidate.model.vocabulary();
@@ -232,7 +260,7 @@ pub fn compile_fitted(
         micro_batches_per_epoch: shape.micro_batches,
         steps: shape.steps,
     };
-    let inputs = inputs(&candidate, &chosen, tokens.tokenizer_bytes);
+    let inputs = inputs(&candidate, &chosen, tokens.tokenizer_bytes, base);
     let mut plan = Plan {
         mode: Mode::Mainline,
         fingerprint: fingerprint::candidate(&candidate),
@@ -242,7 +270,7 @@ pub fn compile_fitted(
         fitted,
         work,
         environment: environment(&candidate.execution),
-        request: crate::digest::Digest::of(b""),
+        request: Digest::of(b""),
         program: None,
         candidate: candidate.into(),
         dataset: Some(dataset),
@@ -252,12 +280,26 @@ pub fn compile_fitted(
     Ok(plan)
 }
 
+/// Notes inputs that are not the files of a base.
+pub(crate) fn check_base(due: Option<[Digest; 2]>, base: &[Input], faults: &mut Faults) {
+    let due: BTreeSet<Digest> = due.into_iter().flatten().collect();
+    let found: BTreeSet<Digest> = base.iter().map(|input| input.digest).collect();
+    if due != found {
+        faults.add("/base", "base.missing", "the files at hand are not those of the base");
+    }
+}
+
+/// The files of the base among the inputs of a plan.
+pub fn base_inputs(plan: &Plan) -> Vec<Input> {
+    plan.inputs.iter().filter(|input| input.role == Role::Base).cloned().collect()
+}
+
 /// Every file the trainer may read, once, sorted by digest.
-fn inputs(candidate: &Candidate, chosen: &[&Member], tokenizer_bytes: u64) -> Vec<Input> {
+fn inputs(candidate: &Candidate, chosen: &[&Member], tokenizer_bytes: u64, base: Vec<Input>) -> Vec<Input> {
     let data = chosen.iter().map(|member| Input { digest: member.digest, bytes: member.bytes, role: Role::Data });
     let tokenizer =
         candidate.tokenizer.digest().map(|digest| Input { digest, bytes: tokenizer_bytes, role: Role::Tokenizer });
-    let all: BTreeMap<_, _> = data.chain(tokenizer).map(|input| (input.digest, input)).collect();
+    let all: BTreeMap<_, _> = data.chain(base).chain(tokenizer).map(|input| (input.digest, input)).collect();
     all.into_values().collect()
 }
 
@@ -309,8 +351,8 @@ fn native_again(plan: &Plan, candidate: &Candidate) -> Result<Plan, Faults> {
         tokenizer_bytes: plan.inputs.iter().find(|input| input.role == Role::Tokenizer).map_or(0, |input| input.bytes),
     };
     // What was fitted cannot be seen without the data: the trainer fits again and compares.
-    let seen = (tokens, plan.fitted.clone());
-    compile_fitted(candidate.clone(), dataset.clone(), plan.intent.clone(), plan.seed, seen)
+    let seen = Seen { tokens, fitted: plan.fitted.clone(), base: base_inputs(plan) };
+    compile_seen(candidate.clone(), dataset.clone(), plan.intent.clone(), plan.seed, seen)
 }
 
 #[cfg(test)]
@@ -320,7 +362,6 @@ mod tests {
     use alloc::vec;
 
     use crate::canonical::{Value, parse};
-    use crate::digest::Digest;
     use crate::field::Field as _;
     use crate::manifest::dataset::{Format, GroupBy, Splitting};
     use crate::relpath::RelativePath;

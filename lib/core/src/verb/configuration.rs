@@ -1,8 +1,12 @@
 //! How a model is described to other programs.
 
+use alloc::format;
+
 use crate::canonical::Value;
+use crate::fault::Faults;
 use crate::field::{Field, object, texts};
 use crate::manifest::candidate::Model;
+use crate::number::Finite;
 
 /// `config.json` of a saved model: for `gpt` and `llama` that of transformers' `GPT2LMHeadModel` and `LlamaForCausalLM`,
 /// with every value that transformers would otherwise fill in by default; for the others what the candidate declares, with `model_type` in front of it.
@@ -98,6 +102,147 @@ fn llama(model: &Model) -> Value {
         ("use_cache", true.into()),
         ("vocab_size", (*vocabulary).into()),
     ])
+}
+
+/// The model that a `config.json` describes, with its own dropout and initial deviation; notes every value with which it
+/// describes none. Values that are not there have the defaults of transformers.
+pub fn model(config: &Value, faults: &mut Faults) -> Option<Model> {
+    let mut read = Read { config, faults };
+    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or("none");
+    let model = match kind {
+        "gpt2" => read.gpt(),
+        "llama" => read.llama(),
+        _ => {
+            let message = format!("expected gpt2 or llama, found {kind}");
+            read.faults.add("/model_type", "base.configuration", message);
+            return None;
+        }
+    };
+    read.faults.is_empty().then_some(model)
+}
+
+/// Reads a `config.json`.
+struct Read<'a> {
+    config: &'a Value,
+    faults: &'a mut Faults,
+}
+
+impl Read<'_> {
+    fn gpt(&mut self) -> Model {
+        for (key, due) in [
+            ("activation_function", Value::from("gelu_new")),
+            ("add_cross_attention", false.into()),
+            ("reorder_and_upcast_attn", false.into()),
+            ("scale_attn_by_inverse_layer_idx", false.into()),
+            ("scale_attn_weights", true.into()),
+            ("tie_word_embeddings", true.into()),
+        ] {
+            self.only(key, &due);
+        }
+        let width = self.whole("n_embd", 768);
+        Model::Gpt {
+            layers: self.whole("n_layer", 12),
+            heads: self.whole("n_head", 12),
+            width,
+            inner: self.whole("n_inner", width.saturating_mul(4)),
+            context: self.whole("n_positions", 1024),
+            vocabulary: self.whole("vocab_size", 50_257),
+            dropout: self.number("resid_pdrop", 0.1),
+            layer_norm_epsilon: self.number("layer_norm_epsilon", 1e-5),
+            initializer_range: self.number("initializer_range", 0.02),
+        }
+    }
+
+    fn llama(&mut self) -> Model {
+        for (key, due) in
+            [("attention_bias", Value::from(false)), ("mlp_bias", false.into()), ("hidden_act", "silu".into())]
+        {
+            self.only(key, &due);
+        }
+        let (heads, width) = (self.whole("num_attention_heads", 32), self.whole("hidden_size", 4096));
+        let head = width.checked_div(heads).unwrap_or(0);
+        if self.whole("head_dim", head) != head {
+            let message = format!("only heads of the width over their number, {head}, are known");
+            self.faults.add("/head_dim", "base.configuration", message);
+        }
+        let rotary_base = self.rotary_base();
+        let tied = match self.config.get("tie_word_embeddings") {
+            Some(Value::Bool(tied)) => *tied,
+            _ => false,
+        };
+        Model::Llama {
+            layers: self.whole("num_hidden_layers", 32),
+            heads,
+            key_value_heads: self.whole("num_key_value_heads", heads),
+            width,
+            inner: self.whole("intermediate_size", 11_008),
+            context: self.whole("max_position_embeddings", 2048),
+            vocabulary: self.whole("vocab_size", 32_000),
+            tied,
+            rotary_base,
+            dropout: self.number("attention_dropout", 0.0),
+            rms_norm_epsilon: self.number("rms_norm_eps", 1e-6),
+            initializer_range: self.number("initializer_range", 0.02),
+        }
+    }
+
+    /// Where transformers 5 has it, or where version 4 had it. Scaled positions are unknown here.
+    fn rotary_base(&mut self) -> Finite {
+        let scaled = self.config.get("rope_scaling").filter(|value| **value != Value::Null);
+        let rotary = self.config.get("rope_parameters").filter(|value| **value != Value::Null).or(scaled);
+        let kind = rotary.and_then(|rotary| rotary.get("rope_type").or_else(|| rotary.get("type")));
+        if let Some(kind) = kind.and_then(Value::as_str).filter(|kind| *kind != "default") {
+            let message = format!("only positions that are not scaled are known, found {kind}");
+            self.faults.add("/rope_parameters/rope_type", "base.configuration", message);
+        }
+        match rotary.and_then(|rotary| rotary.get("rope_theta")).and_then(float) {
+            Some(base) => base,
+            None => self.number("rope_theta", 10_000.0),
+        }
+    }
+
+    /// Notes a value that is there and is not this one.
+    fn only(&mut self, key: &str, due: &Value) {
+        if let Some(found) = self.config.get(key).filter(|found| *found != due) {
+            let message = format!("only {} is known, found {}", due.canonical(), found.canonical());
+            self.faults.add(format!("/{key}"), "base.configuration", message);
+        }
+    }
+
+    fn whole(&mut self, key: &str, default: u64) -> u64 {
+        match self.config.get(key) {
+            None | Some(Value::Null) => default,
+            Some(Value::Integer(number)) if number.to_u64().is_some_and(|number| number > 0) => {
+                number.to_u64().unwrap_or(default)
+            }
+            Some(other) => self.wrong(key, "a whole number above 0", other, default),
+        }
+    }
+
+    fn number(&mut self, key: &str, default: f64) -> Finite {
+        let default = Finite::new(default).unwrap_or(Finite::ZERO);
+        match self.config.get(key) {
+            None | Some(Value::Null) => default,
+            Some(value) => match float(value) {
+                Some(number) => number,
+                None => self.wrong(key, "a number", value, default),
+            },
+        }
+    }
+
+    fn wrong<T>(&mut self, key: &str, due: &str, found: &Value, default: T) -> T {
+        let message = format!("expected {due}, found {}", found.canonical());
+        self.faults.add(format!("/{key}"), "base.configuration", message);
+        default
+    }
+}
+
+fn float(value: &Value) -> Option<Finite> {
+    match value {
+        Value::Float(number) => Some(*number),
+        Value::Integer(number) => number.text().parse().ok().and_then(Finite::new),
+        _ => None,
+    }
 }
 
 /// What the candidate declares, with `model_type` in the place of `kind`.

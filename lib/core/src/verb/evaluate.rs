@@ -42,6 +42,8 @@ pub struct Found {
     pub overlap: Overlap,
     /// What was fitted on the training data to scale numbers.
     pub fitted: Vec<Fitted>,
+    /// The files of the base that adapters stand on; nothing where the parameters themselves were trained.
+    pub base: Vec<Input>,
 }
 
 /// The files that a spec measures on, in the order of the dataset.
@@ -132,6 +134,8 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     if subject.candidate != fingerprint::candidate(candidate) || subject.name != candidate.name {
         faults.add("/evaluation/subject", "evaluation.subject", "it names another candidate than the one at hand");
     }
+    let due = candidate.base.adapter().and(candidate.base.files());
+    compile::check_base(due, &found.base, faults);
     let paths = members(spec, dataset).into_iter().map(|member| &member.path);
     if !paths.eq(found.parts.iter().map(|part| &part.path)) {
         faults.add("/evaluation/parts", "evaluation.parts", "these are not the files of the split, in order");
@@ -167,7 +171,9 @@ fn inputs(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Found) 
         bytes: found.tokenizer_bytes,
         role: Role::Tokenizer,
     });
-    let all: BTreeMap<_, _> = data.chain([model]).chain(tokenizer).map(|input| (input.digest, input)).collect();
+    let base = found.base.iter().cloned();
+    let all: BTreeMap<_, _> =
+        data.chain([model]).chain(base).chain(tokenizer).map(|input| (input.digest, input)).collect();
     all.into_values().collect()
 }
 
@@ -192,6 +198,7 @@ pub fn check_plan(plan: &Plan, evaluating: &Evaluating, faults: &mut Faults) {
         parts: evaluating.parts.clone(),
         overlap: evaluating.overlap.clone(),
         fitted: plan.fitted.clone(),
+        base: compile::base_inputs(plan),
     };
     let (candidate, dataset, intent) = (candidate.clone(), dataset.clone(), plan.intent.clone());
     match compile(spec.clone(), candidate, dataset, intent, found) {

@@ -12,6 +12,7 @@ use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::{Network, Profile};
 use crate::manifest::plan::{Plan, Role, Work};
 use crate::verb::parameters::parameters;
+use crate::verb::{adapter, base};
 
 /// The lines of the explanation, without line ends.
 pub fn explain(plan: &Plan) -> Vec<String> {
@@ -52,12 +53,16 @@ fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
 fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     let work = &plan.work;
     let batching = &candidate.batching;
-    Vec::from([
-        format!("  model      {}", model(&candidate.model)),
+    let base = base::describe(&candidate.base);
+    let start = base.as_ref().map_or("random initialisation", |_| "the base");
+    let mut lines = Vec::from([format!("  model      {}", model(&candidate.model, start))]);
+    lines.extend(base.map(|base| format!("  base       {base}")));
+    lines.extend(adapter::describe(&candidate.base).map(|adapter| format!("  trains     {adapter}")));
+    lines.extend([
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
             "  data       {} files, {}, in {} order",
-            plan.inputs.len(),
+            plan.inputs.iter().filter(|input| input.role != Role::Base).count(),
             data(candidate, work),
             candidate.data.order
         ),
@@ -91,7 +96,8 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
                 NonFinite::Record => "is recorded, and the run goes on",
             }
         ),
-    ])
+    ]);
+    lines
 }
 
 fn data(candidate: &Candidate, work: &Work) -> String {
@@ -134,12 +140,12 @@ fn bounds(plan: &Plan) -> [String; 3] {
     [use_of, isolation, network]
 }
 
-fn model(model: &Model) -> String {
+fn model(model: &Model, start: &str) -> String {
     match model {
         Model::Gpt { layers, heads, width, context, vocabulary, dropout, .. } => {
             format!(
                 "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
-                 dropout {dropout}; {} parameters from random initialisation",
+                 dropout {dropout}; {} parameters from {start}",
                 count(model)
             )
         }
@@ -147,8 +153,7 @@ fn model(model: &Model) -> String {
             let output = if *tied { "tied to the embedding" } else { "of its own" };
             format!(
                 "llama: {layers} layers, {heads} heads over {key_value_heads} of keys and values, width {width}, context \
-                 {context}, {vocabulary} tokens, output layer {output}, dropout {dropout}; {} parameters from random \
-                 initialisation",
+                 {context}, {vocabulary} tokens, output layer {output}, dropout {dropout}; {} parameters from {start}",
                 count(model)
             )
         }

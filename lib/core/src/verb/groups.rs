@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::fault::Faults;
 use crate::manifest::candidate::{Candidate, Decay, Group, Optimizer, Treatment};
-use crate::verb::parameters::parameters;
+use crate::verb::adapter::trainable;
 
 /// Whether `pattern` fits the whole `name`: `*` stands for any characters, also none, `?` for one, and all others for
 /// themselves.
@@ -66,7 +66,7 @@ pub(crate) fn check(candidate: &Candidate, faults: &mut Faults) {
     if groups.is_empty() {
         return;
     }
-    let all = parameters(&candidate.model);
+    let all = trainable(&candidate.model, &candidate.base);
     let mut counts: Vec<u64> = groups.iter().map(|_| 0).collect();
     let mut trained = false;
     for parameter in &all {

@@ -11,7 +11,7 @@ use crate::canonical::{Value, parse};
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, child};
-use crate::manifest::candidate::Candidate;
+use crate::manifest::candidate::{Base, Candidate, Model, Tokenizer};
 
 /// What a family of models declares: its word, and the fields that depend on it, as they stand in a candidate.
 pub const FAMILIES: &[(&str, &str)] = &[
@@ -129,6 +129,20 @@ pub fn scaffold(family: &str, optimizer: &str, schedule: &str, dataset: Digest) 
     let head = format!("{{\n  \"schema\": \"xt.candidate/1\",\n  \"name\": \"{family}\",\n");
     let recipe = format!("  \"optimizer\": {optimizer},\n  \"groups\": [],\n  \"schedule\": {schedule},\n");
     Some(head + &parts.replace("DATASET", &dataset.to_string()) + &recipe + REST)
+}
+
+/// The candidate in `text` with this model, which begins from `base`, and this tokenizer where there is one.
+pub fn on(text: &str, model: &Model, base: &Base, tokenizer: Option<&Tokenizer>) -> String {
+    let mut text = text.to_string();
+    let parts =
+        [("model", Some(model.write())), ("base", Some(base.write())), ("tokenizer", tokenizer.map(Field::write))];
+    for (key, value) in parts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        let from = text.find(&format!("  \"{key}\": {{")).unwrap_or(text.len());
+        // Each part ends with the first line that closes it, and none of these holds an object inside.
+        let to = text[from..].find("},\n").map_or(text.len(), |length| from + length + 3);
+        text.replace_range(from..to, &format!("  \"{key}\": {},\n", value.canonical()));
+    }
+    text
 }
 
 /// One line for each field of the candidate in `text`: where it stands, what it holds, and what it means.

@@ -10,6 +10,7 @@ use crate::manifest::intent::Network;
 use crate::manifest::plan::Plan;
 use crate::manifest::run::{Run, Stack};
 use crate::manifest::status::{Observed, Status};
+use crate::verb::base;
 use crate::verb::settle::Machine as _;
 
 /// Tells of an attempt in sentences. What is not known is not made up: without plan or run record there is less to tell.
@@ -50,9 +51,11 @@ fn asked(status: &Status, plan: Option<&Plan>) -> String {
     };
     let due = plan.filter(|plan| plan.work.steps > 0);
     let steps = due.map_or_else(String::new, |plan| format!(", {}", counted(plan.work.steps, unit(Some(plan)))));
+    let base = plan.and_then(|plan| base::describe(&plan.native()?.base));
+    let base = base.map_or_else(String::new, |base| format!(" Its parameters began as those of {base}."));
     let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));
     format!(
-        "{} is an attempt at {what} with seed {}{steps}, under experiment {}, asked for by operation {} with plan {}.{again}",
+        "{} is an attempt at {what} with seed {}{steps}, under experiment {}, asked for by operation {} with plan {}.{base}{again}",
         status.attempt,
         status.seed,
         status.experiment,

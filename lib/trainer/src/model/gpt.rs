@@ -11,6 +11,7 @@ use crate::dropout::{Dropout, dropped};
 use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
 pub use crate::model::blind;
+use crate::model::low_rank::{LowRank, adapted};
 use crate::model::{Family, Look, Network, size};
 use crate::parameters::Parameters;
 
@@ -127,17 +128,19 @@ impl Network for Gpt {
 struct Affine {
     weight: Tensor,
     bias: Tensor,
+    adapter: Option<LowRank>,
 }
 
 impl Affine {
     fn of(parameters: &Parameters, name: &str) -> Result<Self, TrainError> {
         let tensor = |part| parameters.tensor(&format!("transformer.{name}.{part}"));
-        Ok(Self { weight: tensor("weight")?, bias: tensor("bias")? })
+        let adapter = parameters.adapter(&format!("transformer.{name}"));
+        Ok(Self { weight: tensor("weight")?, bias: tensor("bias")?, adapter })
     }
 
-    /// `input` (rows, in) times the weight (in, out), plus the bias.
-    fn linear(&self, input: &Tensor) -> Result<Tensor, TrainError> {
-        Ok(self.bias.f_addmm(input, &self.weight)?)
+    /// `input` (rows, in) times the weight (in, out), plus the bias, and what an adapter adds.
+    fn linear(&self, input: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor, TrainError> {
+        adapted(self.adapter.as_ref(), self.bias.f_addmm(input, &self.weight)?, input, dropout)
     }
 
     /// Layer normalisation of each row: Ba, Kiros, Hinton, "Layer Normalization", 2016.
@@ -221,7 +224,7 @@ impl Gpt {
     ) -> Result<Tensor, TrainError> {
         let Sizes { heads, width, .. } = self.sizes;
         let size = width / heads;
-        let mixed = block.attention.linear(&block.before_attention.normalise(stream, &self.sizes)?)?;
+        let mixed = block.attention.linear(&block.before_attention.normalise(stream, &self.sizes)?, dropout)?;
         look("attention.mixed", &mixed)?;
         let mixed = mixed.f_view([samples, time, 3, heads, size])?.f_permute([2, 0, 3, 1, 4])?.f_contiguous()?;
         let parts = mixed.f_view([3, samples * heads, time, size])?.f_unbind(0)?;
@@ -236,7 +239,7 @@ impl Gpt {
         look("attention.weights", &weights)?;
         let weights = dropped(dropout, &format!("{}.attention", block.name), weights)?;
         let seen = weights.f_bmm(value)?.f_view([samples, heads, time, size])?.f_transpose(1, 2)?;
-        let out = block.attention_out.linear(&seen.f_reshape([samples * time, width])?)?;
+        let out = block.attention_out.linear(&seen.f_reshape([samples * time, width])?, dropout)?;
         look("attention.out", &out)?;
         dropped(dropout, &format!("{}.attention-out", block.name), out)
     }
@@ -249,9 +252,9 @@ impl Gpt {
         dropout: Option<&Dropout>,
         look: Look<'_>,
     ) -> Result<Tensor, TrainError> {
-        let inner = block.feed_forward.linear(&block.before_feed_forward.normalise(stream, &self.sizes)?)?;
+        let inner = block.feed_forward.linear(&block.before_feed_forward.normalise(stream, &self.sizes)?, dropout)?;
         look("feed-forward.inner", &inner)?;
-        let out = block.feed_forward_out.linear(&inner.f_gelu("tanh")?)?;
+        let out = block.feed_forward_out.linear(&inner.f_gelu("tanh")?, dropout)?;
         look("feed-forward.out", &out)?;
         dropped(dropout, &format!("{}.feed-forward-out", block.name), out)
     }

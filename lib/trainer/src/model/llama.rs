@@ -10,6 +10,7 @@ use xt_core::manifest::candidate::Model;
 use crate::dropout::{Dropout, dropped};
 use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
+use crate::model::low_rank::{LowRank, adapted};
 use crate::model::{Family, Look, Network, size};
 use crate::parameters::{Parameters, narrowed};
 
@@ -123,34 +124,55 @@ impl Family for Llama {
 /// The normalisations of a block, before attention and before the feed-forward part.
 const NORMS: [&str; 2] = ["input_layernorm", "post_attention_layernorm"];
 
+/// A linear layer without a bias.
+#[derive(Debug)]
+struct Linear {
+    /// (out, in).
+    weight: Tensor,
+    adapter: Option<LowRank>,
+}
+
+impl Linear {
+    fn of(parameters: &Parameters, name: &str) -> Result<Self, TrainError> {
+        let weight = parameters.tensor(&format!("{name}.weight"))?;
+        Ok(Self { weight, adapter: parameters.adapter(name) })
+    }
+
+    /// `input` (rows, in) times the weight, turned, and what an adapter adds.
+    fn of_rows(&self, input: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor, TrainError> {
+        adapted(self.adapter.as_ref(), input.f_mm(&self.weight.f_tr()?)?, input, dropout)
+    }
+}
+
 #[derive(Debug)]
 struct Block {
     name: String,
     before_attention: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_out: Tensor,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention_out: Linear,
     before_feed_forward: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
 }
 
 impl Block {
     fn of(parameters: &Parameters, block: i64) -> Result<Self, TrainError> {
         let part = |name: &str| parameters.tensor(&format!("model.layers.{block}.{name}.weight"));
+        let linear = |name: &str| Linear::of(parameters, &format!("model.layers.{block}.{name}"));
         Ok(Self {
             name: format!("block.{block}"),
             before_attention: part(NORMS[0])?,
-            query: part("self_attn.q_proj")?,
-            key: part("self_attn.k_proj")?,
-            value: part("self_attn.v_proj")?,
-            attention_out: part("self_attn.o_proj")?,
+            query: linear("self_attn.q_proj")?,
+            key: linear("self_attn.k_proj")?,
+            value: linear("self_attn.v_proj")?,
+            attention_out: linear("self_attn.o_proj")?,
             before_feed_forward: part(NORMS[1])?,
-            gate: part("mlp.gate_proj")?,
-            up: part("mlp.up_proj")?,
-            down: part("mlp.down_proj")?,
+            gate: linear("mlp.gate_proj")?,
+            up: linear("mlp.up_proj")?,
+            down: linear("mlp.down_proj")?,
         })
     }
 }
@@ -203,8 +225,8 @@ impl Decoder {
         let Llama { heads, shared, width, .. } = self.sizes;
         let (head, group) = (self.sizes.head(), heads / shared);
         let normal = self.normalise(stream, &block.before_attention)?;
-        let split = |weight: &Tensor, heads: i64| -> Result<Tensor, TrainError> {
-            Ok(linear(&normal, weight)?.f_view([samples, time, heads, head])?)
+        let split = |layer: &Linear, heads: i64| -> Result<Tensor, TrainError> {
+            Ok(layer.of_rows(&normal, pass.dropout)?.f_view([samples, time, heads, head])?)
         };
         let ordered = |values: &Tensor, rows: i64| -> Result<Tensor, TrainError> {
             Ok(values.f_transpose(1, 2)?.f_reshape([samples * shared, rows, head])?)
@@ -217,15 +239,15 @@ impl Decoder {
         let scores = pass.future.f_baddbmm(&query, &key.f_transpose(1, 2)?, 1.0, scale)?;
         let weights = dropped(pass.dropout, &format!("{}.attention", block.name), scores.f_softmax(-1, None)?)?;
         let seen = weights.f_bmm(&value)?.f_view([samples, heads, time, head])?.f_transpose(1, 2)?;
-        linear(&seen.f_reshape([samples * time, width])?, &block.attention_out)
+        block.attention_out.of_rows(&seen.f_reshape([samples * time, width])?, pass.dropout)
     }
 
     /// Two layers with a gate that is a sigmoid linear unit: `SwiGLU` of Shazeer, "GLU Variants Improve Transformer", 2020,
     /// equation 6.
-    fn feed_forward(&self, block: &Block, stream: &Tensor) -> Result<Tensor, TrainError> {
+    fn feed_forward(&self, block: &Block, stream: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor, TrainError> {
         let normal = self.normalise(stream, &block.before_feed_forward)?;
-        let gate = linear(&normal, &block.gate)?.f_silu()?;
-        linear(&gate.f_mul(&linear(&normal, &block.up)?)?, &block.down)
+        let gate = block.gate.of_rows(&normal, dropout)?.f_silu()?;
+        block.down.of_rows(&gate.f_mul(&block.up.of_rows(&normal, dropout)?)?, dropout)
     }
 
     /// Each row divided by the root of the mean of its squares, times the scale: Zhang and Sennrich, "Root Mean Square Layer
@@ -255,20 +277,15 @@ impl Network for Decoder {
         look("embedding", &stream)?;
         for block in &self.blocks {
             stream = stream.f_add(&self.attend(block, &stream, &pass)?)?;
-            stream = stream.f_add(&self.feed_forward(block, &stream)?)?;
+            stream = stream.f_add(&self.feed_forward(block, &stream, dropout)?)?;
             look(&block.name, &stream)?;
         }
         let stream = self.normalise(&stream, &self.last)?;
         look("normalised", &stream)?;
-        let logits = linear(&stream, &self.output)?;
+        let logits = stream.f_mm(&self.output.f_tr()?)?;
         look("logits", &logits)?;
         Ok(logits)
     }
-}
-
-/// `input` (rows, in) times the weight (out, in), turned.
-fn linear(input: &Tensor, weight: &Tensor) -> Result<Tensor, TrainError> {
-    Ok(input.f_mm(&weight.f_tr()?)?)
 }
 
 /// Queries or keys (samples, time, heads, head), each pair of values i and i + head / 2 turned by the angle of its position:

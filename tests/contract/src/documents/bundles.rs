@@ -16,7 +16,10 @@ pub fn bundles() -> Vec<Bundle> {
         custody: digest("custody"),
         trace: digest("trace"),
         base,
-        members: vec![BundleMember { file: artifact("model/model.safetensors"), role: MemberRole::Model }],
+        members: vec![
+            BundleMember { file: artifact("base/0"), role: MemberRole::Base },
+            BundleMember { file: artifact("model/model.safetensors"), role: MemberRole::Model },
+        ],
         compatibility: Compatibility {
             form: String::from("huggingface/gpt2"),
             precision: String::from("float32"),

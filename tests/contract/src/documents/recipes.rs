@@ -2,9 +2,9 @@
 
 use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
-use xt_core::manifest::candidate::{Candidate, Clipping, Curve, Decay, Model, Optimizer, Schedule};
+use xt_core::manifest::candidate::{Adapter, Base, Candidate, Clipping, Curve, Decay, Model, Optimizer, Schedule};
 
-use super::{dataset, number};
+use super::{dataset, digest, number};
 
 /// Candidates with the optimisers, schedules and clippings that the first ones lack.
 pub fn candidates(like: impl Fn(&str, Digest) -> Candidate) -> Vec<Candidate> {
@@ -37,7 +37,35 @@ pub fn candidates(like: impl Fn(&str, Digest) -> Candidate) -> Vec<Candidate> {
         let clipping = Clipping::Value { maximum: number(0.4) };
         Candidate { optimizer, schedule, clipping, ..like(&format!("recipe-{n}"), dataset().id()) }
     });
-    named.chain([llama(like("llama", dataset().id()))]).collect()
+    named.chain([llama(like("llama", dataset().id()))]).chain(based(&like)).collect()
+}
+
+/// Candidates that begin from a bundle and from a file of parameters, with adapters and without.
+fn based(like: &impl Fn(&str, Digest) -> Candidate) -> Vec<Candidate> {
+    let texts = |all: &[&str]| all.iter().map(|text| String::from(*text)).collect();
+    let lora = Adapter::Lora {
+        rank: 3,
+        alpha: number(4.5),
+        dropout: number(0.05),
+        targets: texts(&["*.attn.c_attn"]),
+        saved: texts(&["*.ln_f.*"]),
+    };
+    let both = [("plain", Adapter::None {}), ("lora", lora)];
+    let bases = both.into_iter().flat_map(|(name, adapter)| {
+        let adapter = Box::new(adapter);
+        let (digest, weights) = (digest("bundle"), digest("weights"));
+        let bundle = Base::Bundle { digest, weights, adapter: adapter.clone() };
+        let file = Base::Safetensors {
+            digest: super::digest("model.safetensors"),
+            configuration: super::digest("config.json"),
+            prefix: String::from("transformer."),
+            fresh: texts(&["*.ln_f.*"]),
+            unused: texts(&["h.*.attn.bias"]),
+            adapter,
+        };
+        [(format!("bundle-{name}"), bundle), (format!("file-{name}"), file)]
+    });
+    bases.map(|(name, base)| Candidate { base, ..like(&name, dataset().id()) }).collect()
 }
 
 /// The same for a llama.

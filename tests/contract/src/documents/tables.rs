@@ -156,7 +156,7 @@ fn measuring(trained: &Plan) -> Plan {
     let overlap = Overlap { shared, files, shared_files: 1, examples: 40, shared_examples: 2 };
     let subject = Subject { candidate: trained.fingerprint, name: candidate.name.clone(), ..super::trained() };
     let fitted = trained.fitted.clone();
-    let found = Found { subject, weights_bytes: 4096, tokenizer_bytes: 0, parts, overlap, fitted };
+    let found = Found { subject, weights_bytes: 4096, tokenizer_bytes: 0, parts, overlap, fitted, base: Vec::new() };
     let intent = trained.intent.clone();
     evaluate::compile(spec, candidate, dataset, intent, found).unwrap_or_else(|faults| panic!("{faults}"))
 }

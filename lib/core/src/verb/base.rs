@@ -1,0 +1,263 @@
+//! What training begins from: do the files of a base fit the model of a candidate?
+//!
+//! A base is named by digests, so what is looked at here is what the run will read. Names and shapes come from the header of
+//! the file, which says where each tensor lies; the values are not needed.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::canonical::{Value, parse};
+use crate::digest::Digest;
+use crate::fault::Faults;
+use crate::field::Manifest;
+use crate::manifest::bundle::Bundle;
+use crate::manifest::candidate::{Base, Model};
+use crate::verb::bind::{AVERAGED, WEIGHTS, form};
+use crate::verb::compare;
+use crate::verb::configuration::{self, configuration};
+use crate::verb::groups::fits;
+use crate::verb::parameters::{Parameter, parameters};
+
+/// A header may be this long: room for some hundred thousand tensors.
+const LONGEST: u64 = 16 << 20;
+
+/// Bytes that tell what a file is.
+pub const START: usize = 8;
+
+/// A tensor as the header of a file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in the file.
+    pub name: String,
+    /// Its type, such as `F32`.
+    pub kind: String,
+    /// Its dimensions.
+    pub shape: Vec<u64>,
+}
+
+/// The length of the header of a safetensors file that begins with these bytes; or why it is no such file.
+pub fn header_length(start: &[u8; START]) -> Result<usize, String> {
+    if pickled(*start) {
+        return Err(PICKLE.into());
+    }
+    let length = u64::from_le_bytes(*start);
+    match usize::try_from(length) {
+        Ok(length) if length as u64 <= LONGEST && length > 1 => Ok(length),
+        _ => Err(format!("this is no safetensors file: its header would have {length} bytes, expected 2 to {LONGEST}")),
+    }
+}
+
+/// Why a pickle is refused, and what to do.
+pub const PICKLE: &str = "this is a pickle, as torch.save writes .pt, .pth and .bin files: whoever reads one runs the program in \
+                      it, so none is read here; where you trust it, convert it: python3 -c 'import torch; from \
+                      safetensors.torch import save_file; save_file({k: v.clone() for k, v in torch.load(\"FILE\", \
+                      weights_only=True).items()}, \"model.safetensors\")'";
+
+/// A zip archive, as `torch.save` makes since version 1.6, or the opcode PROTO of pickle with a protocol from 2 on.
+fn pickled(start: [u8; START]) -> bool {
+    start.starts_with(b"PK\x03\x04") || (start[0] == 0x80 && (2..=5).contains(&start[1]))
+}
+
+/// The tensors of a header, sorted by name; or why it is none.
+pub fn tensors(header: &[u8]) -> Result<Vec<Tensor>, String> {
+    let value = parse(header).map_err(|error| format!("its header: {error}"))?;
+    let Value::Object(members) = value else { return Err("its header is no object".into()) };
+    members.into_iter().filter(|(name, _)| name != "__metadata__").map(|(name, value)| tensor(name, &value)).collect()
+}
+
+fn tensor(name: String, value: &Value) -> Result<Tensor, String> {
+    let kind = value.get("dtype").and_then(Value::as_str).map(String::from);
+    let number = |item: &Value| if let Value::Integer(number) = item { number.to_u64() } else { None };
+    let shape = match value.get("shape") {
+        Some(Value::List(items)) => items.iter().map(number).collect::<Option<Vec<u64>>>(),
+        _ => None,
+    };
+    match (kind, shape) {
+        (Some(kind), Some(shape)) => Ok(Tensor { name, kind, shape }),
+        _ => Err(format!("its tensor {name} has no type and shape")),
+    }
+}
+
+/// How the names of a file become those of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming<'a> {
+    prefix: &'a str,
+    fresh: &'a [String],
+    unused: &'a [String],
+}
+
+impl<'a> Naming<'a> {
+    /// That of a base; a frozen bundle has the names of the model, and all of them.
+    pub fn of(base: &'a Base) -> Self {
+        match base {
+            Base::Random {} | Base::Bundle { .. } => Self { prefix: "", fresh: &[], unused: &[] },
+            Base::Safetensors { prefix, fresh, unused, .. } => Self { prefix, fresh, unused },
+        }
+    }
+
+    /// The name in the file of a parameter; `None` for one that is drawn.
+    pub fn in_file<'b>(&self, parameter: &'b str) -> Option<&'b str> {
+        let drawn = self.fresh.iter().any(|pattern| fits(pattern, parameter));
+        parameter.strip_prefix(self.prefix).filter(|_| !drawn)
+    }
+}
+
+/// Notes everything that is wrong with a base: `document` holds the bytes of its bundle or configuration, `tensors` those of
+/// its parameters. Pointers are into the candidate, and into the file of the base by the name of the tensor.
+pub fn check(model: &Model, base: &Base, document: &[u8], tensors: &[Tensor], faults: &mut Faults) {
+    match base {
+        Base::Random {} => return,
+        Base::Bundle { digest, weights, .. } => check_bundle(model, (*digest, *weights), document, faults),
+        Base::Safetensors { .. } => check_configuration(model, document, faults),
+    }
+    let naming = Naming::of(base);
+    let all = parameters(model);
+    check_patterns(naming, &all, tensors, faults);
+    for parameter in &all {
+        check_one(naming, parameter, tensors, faults);
+    }
+    let used: Vec<&str> = all.iter().filter_map(|parameter| naming.in_file(&parameter.name)).collect();
+    for Tensor { name, .. } in tensors.iter().filter(|tensor| !used.contains(&tensor.name.as_str())) {
+        if !naming.unused.iter().any(|pattern| fits(pattern, name)) {
+            let message = "the model has no such parameter; declare it under /base/unused to leave it out";
+            faults.add(format!("base#{name}"), "base.unknown", message);
+        }
+    }
+}
+
+fn check_patterns(naming: Naming<'_>, all: &[Parameter], tensors: &[Tensor], faults: &mut Faults) {
+    for (place, pattern) in naming.fresh.iter().enumerate() {
+        if !all.iter().any(|parameter| fits(pattern, &parameter.name)) {
+            let message = format!("{pattern:?} fits none of the {} parameters of the model", all.len());
+            faults.add(format!("/base/fresh/{place}"), "base.nothing", message);
+        }
+    }
+    for (place, pattern) in naming.unused.iter().enumerate() {
+        if !tensors.iter().any(|tensor| fits(pattern, &tensor.name)) {
+            let message = format!("{pattern:?} fits none of the {} tensors of the base", tensors.len());
+            faults.add(format!("/base/unused/{place}"), "base.nothing", message);
+        }
+    }
+    if all.iter().all(|parameter| naming.in_file(&parameter.name).is_none()) {
+        faults.add("/base", "base.nothing", "no parameter would come from the base, so it is none");
+    }
+}
+
+fn check_one(naming: Naming<'_>, parameter: &Parameter, tensors: &[Tensor], faults: &mut Faults) {
+    let Parameter { name, shape } = parameter;
+    let drawn = naming.fresh.iter().any(|pattern| fits(pattern, name));
+    let Some(in_file) = naming.in_file(name) else {
+        if !drawn {
+            let message = format!("it does not begin with {:?}, and /base/fresh does not name it", naming.prefix);
+            faults.add(format!("base#{name}"), "base.missing", message);
+        }
+        return;
+    };
+    match tensors.iter().find(|tensor| tensor.name == in_file) {
+        None => {
+            let message = "the base has no such tensor; declare it under /base/fresh to draw it from the seed";
+            faults.add(format!("base#{in_file}"), "base.missing", message);
+        }
+        Some(tensor) if tensor.kind != "F32" => {
+            faults.add(format!("base#{in_file}"), "base.type", format!("expected F32, found {}", tensor.kind));
+        }
+        Some(tensor) if tensor.shape != *shape => {
+            let message = format!("the model has {shape:?}, the base {:?}", tensor.shape);
+            faults.add(format!("base#{in_file}"), "base.shape", message);
+        }
+        Some(_) => {}
+    }
+}
+
+/// The bundle must hold these parameters as its trained or averaged ones, and be one of this form.
+fn check_bundle(model: &Model, (digest, weights): (Digest, Digest), document: &[u8], faults: &mut Faults) {
+    let bundle = parse(document).map_err(|error| error.to_string());
+    let bundle = bundle.and_then(|value| Bundle::decode(&value).map_err(|faults| faults.to_string()));
+    let bundle = match bundle {
+        Ok(bundle) if bundle.id() == digest => bundle,
+        Ok(bundle) => return faults.add("/base/digest", "base.bundle", format!("its bundle is {}", bundle.id())),
+        Err(why) => return faults.add("/base/digest", "base.bundle", format!("this is no frozen bundle: {why}")),
+    };
+    let held = |path| bundle.members.iter().find(|member| member.file.path.as_str() == path);
+    let has = [WEIGHTS, AVERAGED].into_iter().filter_map(held).any(|member| member.file.digest == weights);
+    if !has {
+        let found = held(WEIGHTS).map_or_else(|| "none".into(), |member| member.file.digest.to_string());
+        let message = format!("the bundle has no such parameters; its {WEIGHTS} is {found}");
+        faults.add("/base/weights", "base.weights", message);
+    }
+    let due = form(model);
+    if bundle.compatibility.form != due {
+        let message = format!("the candidate trains {due}, the bundle holds {}", bundle.compatibility.form);
+        faults.add("/base/digest", "base.form", message);
+    }
+}
+
+/// Values of a configuration that say how a model is trained, and not what its parameters mean: the candidate declares its own.
+const FREE: [&str; 6] =
+    ["/attention_dropout", "/attn_pdrop", "/embd_pdrop", "/resid_pdrop", "/initializer_range", "/hidden_dropout_prob"];
+
+/// Every value of the configuration that changes what the parameters mean must be that of the candidate.
+fn check_configuration(ours: &Model, document: &[u8], faults: &mut Faults) {
+    let value = match parse(document) {
+        Ok(value) => value,
+        Err(error) => return faults.add("base/config.json", "base.configuration", error.to_string()),
+    };
+    let mut found = Faults::new();
+    let theirs = configuration::model(&value, &mut found);
+    faults.0.extend(found.within("base/config.json").0);
+    let Some(theirs) = theirs else { return };
+    for difference in compare::documents(&configuration(ours), &configuration(&theirs)) {
+        // Rotary positions are not learned, so a shorter context is a part of a longer one.
+        let shorter = difference.pointer == "/max_position_embeddings" && ours.context() <= theirs.context();
+        if FREE.contains(&difference.pointer.as_str()) || shorter {
+            continue;
+        }
+        let message = format!("the candidate's model has {}, the base {}", difference.first, difference.second);
+        faults.add(format!("base/config.json#{}", difference.pointer), "base.configuration", message);
+    }
+}
+
+/// In words.
+pub fn describe(base: &Base) -> Option<String> {
+    match base {
+        Base::Random {} => None,
+        Base::Bundle { digest, weights, .. } => Some(format!("bundle {digest}, its parameters {weights}")),
+        Base::Safetensors { digest, fresh, unused, .. } => {
+            let list = |what: &str, names: &[String]| {
+                if names.is_empty() { String::new() } else { format!("; {what} {}", names.join(", ")) }
+            };
+            Some(format!("safetensors {digest}{}{}", list("drawn from the seed:", fresh), list("left out:", unused)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pickle_is_refused_with_the_reason_and_the_way_to_convert() {
+        for start in [b"PK\x03\x04\x00\x00\x08\x08", b"\x80\x02\x8a\x0al\xfc\x9cF", b"\x80\x04\x95\x00\x00\x00\x00\x00"]
+        {
+            let why = header_length(start).unwrap_err();
+            assert!(why.contains("pickle") && why.contains("save_file"), "{why}");
+        }
+        assert_eq!(header_length(&640u64.to_le_bytes()), Ok(640));
+        for length in [0, 1, u64::MAX] {
+            assert!(header_length(&length.to_le_bytes()).unwrap_err().contains("no safetensors"));
+        }
+    }
+
+    #[test]
+    fn a_header_gives_names_types_and_shapes_and_nothing_else_is_one() {
+        let header = br#"{"b":{"dtype":"I64","shape":[1,512],"data_offsets":[0,4096]},
+            "a":{"dtype":"F32","shape":[],"data_offsets":[4096,4100]},"__metadata__":{"format":"pt"}}"#;
+        let found = tensors(header).unwrap();
+        let shown: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.kind.as_str(), one.shape.len())).collect();
+        assert_eq!(shown, [("a", "F32", 0), ("b", "I64", 2)]);
+        for bad in [&b"[]"[..], b"{\"a\":1}", b"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1]}}", b"{"] {
+            assert!(tensors(bad).is_err());
+        }
+    }
+}
