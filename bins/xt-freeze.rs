@@ -1,5 +1,6 @@
 //! `xt-freeze`: is this run complete, bound to its inputs, and verifiable by a stranger offline?
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, Read, Write};
@@ -11,11 +12,13 @@ use clap::{Args, Parser, Subcommand};
 use xt_bundle::{BundleError, Part, Verdict};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
 use xt_core::canonical::Value;
+use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
 use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
+use xt_core::verb::lineage::Lineage;
 use xt_core::verb::statement;
 use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
@@ -57,7 +60,9 @@ enum Command {
     Verify(VerifyArguments),
     /// List the files of an archive: digest, size and path
     Ls(BundleArguments),
-    /// Take an archive into the store, once it is verified
+    /// Write one file of a bundle, verified against the list at its beginning; nothing behind it is read
+    Cat(CatArguments),
+    /// Take an archive into the store, once it is verified, with the signatures that lie beside it
     Import(BundleArguments),
     /// Write the files of a verified bundle into a new folder
     Export(ExportArguments),
@@ -72,6 +77,19 @@ struct BundleArguments {
     /// An archive, - for one on standard input, or for `verify` the digest of a bundle in the store
     #[arg(value_name = "BUNDLE", default_value = "-")]
     bundle: OsString,
+}
+
+#[derive(Args, Clone, Debug)]
+struct CatArguments {
+    /// An archive, - for one on standard input, or the digest of a bundle in the store
+    #[arg(value_name = "BUNDLE")]
+    bundle: OsString,
+    /// The file, as `ls` prints it
+    #[arg(value_name = "PATH")]
+    path: String,
+    /// Write to FILE, which appears when all of it is verified
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -132,7 +150,7 @@ impl Tool for Arguments {
                 Signatures are DSSE envelopes, one a line, over in-toto statements: how the model came to be (SLSA \
                 provenance v1), and the custody record. Both name every file of the bundle by its digest.",
         output: "One xt.bundle/1 a line for each run; `verify` writes one xt.verification/1, `ls` one JSON object a \
-                 file, `import` and `export` the xt.bundle/1, `sign` one envelope a line, `keygen` one JSON object. A \
+                 file, `cat` the bytes of one, `import` and `export` the xt.bundle/1, `sign` one envelope a line, `keygen` one JSON object. A \
                  bundle without a signature is as valid as one with; `verify` says that nobody vouches for it.",
         files: &[
             (".xt", "the store; --store or XT_STORE names another"),
@@ -143,6 +161,7 @@ impl Tool for Arguments {
             ("xt-compile candidate.json | xt-run | xt-freeze -o model.tar.zst", "Train, freeze, and write an archive."),
             ("xt-freeze verify model.tar.zst", "Check an archive from anywhere, offline."),
             ("zstd -dc model.tar.zst | tar x && sha256sum -c SHA256SUMS", "Check the digests without this toolkit."),
+            ("xt-freeze cat model.tar.zst model/config.json", "Look at one file of an archive."),
             ("xt-freeze import model.tar.zst", "Take a verified bundle into the store."),
             ("xt-freeze export --hf model.tar.zst gpt/", "Write the model as transformers loads it."),
             ("xt-freeze keygen key.pem", "Make a pair of keys: key.pem, which stays here, and key.pem.pub."),
@@ -179,6 +198,7 @@ fn main() -> ExitCode {
         match &arguments.command {
             Some(Command::Verify(arguments)) => verify(arguments, common),
             Some(Command::Ls(target)) => list(&Source::from(target.bundle.as_os_str()), common),
+            Some(Command::Cat(arguments)) => cat(arguments, common),
             Some(Command::Import(target)) => import(&Source::from(target.bundle.as_os_str()), common),
             Some(Command::Export(arguments)) => export(arguments, common),
             Some(Command::Sign(arguments)) => sign(arguments, common),
@@ -265,6 +285,8 @@ fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
         verdict.report.signatures = found;
         verdict.add(faults);
     }
+    let withdrawn = withdrawn(&verdict, common)?;
+    verdict.add(withdrawn);
     let Verdict { report, faults, .. } = verdict;
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
     for fault in &faults.0 {
@@ -289,6 +311,31 @@ fn verified(source: &Source, common: &Common, label: &'static str) -> Result<Ver
         Source::Digest(digest) => xt_bundle::verify_stored(&Store::open(&common.store)?, *digest)?,
         other => xt_bundle::verify_archive(open(other, common, label)?)?,
     })
+}
+
+/// Says whether the bundle came from something that the store at hand knows to be withdrawn. Verifying needs no store, so
+/// none is needed here, and one that knows of no withdrawal is not searched.
+fn withdrawn(verdict: &Verdict, common: &Common) -> Result<Faults, Error> {
+    let mut faults = Faults::new();
+    let (Ok(store), Some(bundle)) = (Store::open(&common.store), &verdict.bundle) else { return Ok(faults) };
+    if !store.references()?.iter().any(|reference| reference.name.as_str().starts_with("withdrawals/")) {
+        return Ok(faults);
+    }
+    let mut known = Lineage::default();
+    store.documents(&mut |id, document| known.add(id, document))?;
+    known.add(bundle.id(), &bundle.encode());
+    let mut reached: BTreeMap<Digest, String> = known.withdrawn(bundle.id()).into_iter().collect();
+    if let Some(run) = &verdict.run {
+        // The store need not hold the papers of an archive; the run record names what went in.
+        known.add(run.id(), &run.encode());
+        reached.extend(known.withdrawn(bundle.id()));
+        let direct = run.inputs.iter().map(|input| input.digest).chain(run.dataset).chain([run.plan]);
+        reached.extend(direct.flat_map(|digest| known.withdrawn(digest)));
+    }
+    for (digest, why) in reached {
+        faults.add("bundle.json", "bundle.withdrawn", format!("it came from {digest}, which was withdrawn: {why}"));
+    }
+    Ok(faults)
 }
 
 /// The signatures that belong to a bundle, and where they were found.
@@ -432,9 +479,91 @@ fn import(source: &Source, common: &Common) -> Result<Exit, Error> {
     }
     let input = open(source, common, "importing")?;
     let store = Store::open_or_create(&common.store)?;
+    // Signatures that cannot be read are refused before anything is taken in.
+    let signatures = match source {
+        Source::File(path) => envelopes_beside(path)?,
+        _ => Vec::new(),
+    };
     let bundle = xt_bundle::import(&store, input, &source.name())?;
+    keep_claimed(&store, &bundle, &signatures)?;
+    let came = match signatures.len() {
+        0 => "no signatures lie beside it, so none came along".to_owned(),
+        count => format!("{count} signatures came along; `verify --key` checks them"),
+    };
+    note(common, &format!("xt-freeze: {came}"));
     Output::new(None)?.document(&bundle.encode())?;
     Ok(Exit::Yes)
+}
+
+/// The signatures that lie beside an archive; none when there is no such file.
+fn envelopes_beside(archive: &Path) -> Result<Vec<Envelope>, Error> {
+    let path = beside(archive);
+    let name = path.display().to_string();
+    match fs::read(&path) {
+        Ok(text) => Ok(Envelope::read_lines(&text, &name)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(CliError::Read { name, source }.into()),
+    }
+}
+
+/// Keeps signatures in the store by the keys that they claim to be by. Whether they are is seen when somebody verifies.
+fn keep_claimed(store: &Store, bundle: &Bundle, signatures: &[Envelope]) -> Result<(), Error> {
+    let _hold = store.hold()?;
+    let mut by_key: BTreeMap<String, String> = BTreeMap::new();
+    for envelope in signatures {
+        let line = envelope.write().canonical() + "\n";
+        let key = envelope.claimed().find(|key| Digest::from_hex(key).is_ok());
+        let key = key.map_or_else(|| Digest::of(line.as_bytes()).hex(), str::to_owned);
+        by_key.entry(key).or_default().push_str(&line);
+    }
+    for (key, lines) in &by_key {
+        let digest = store.put(lines.as_bytes())?;
+        let name = format!("signatures/{}/{key}", bundle.id().hex());
+        store.set_reference(&name, digest, &format!("signatures of {}", bundle.id()))?;
+    }
+    Ok(())
+}
+
+/// Writes one file of a bundle. What goes to a pipe cannot be taken back, so it is verified before: an archive in a file is
+/// read twice.
+fn cat(arguments: &CatArguments, common: &Common) -> Result<Exit, Error> {
+    let source = Source::from(arguments.bundle.as_os_str());
+    let wanted = arguments.path.as_str();
+    let bundle = if let Source::Digest(digest) = source {
+        cat_stored(&Store::open(&common.store)?, digest, arguments)?
+    } else {
+        if arguments.output.is_none() {
+            if !matches!(source, Source::File(_)) {
+                let message = "an archive on standard input is read once, so `cat` needs -o FILE, which appears when the \
+                               file is verified";
+                return Err(CliError::Usage(message.into()).into());
+            }
+            xt_bundle::cat(open(&source, common, "looking")?, &source.name(), wanted, &mut io::sink())?;
+        }
+        let mut sink = Sink(Output::new(arguments.output.as_deref())?);
+        let bundle = xt_bundle::cat(open(&source, common, "reading")?, &source.name(), wanted, &mut sink)?;
+        sink.0.finish()?;
+        bundle
+    };
+    note(common, &format!("xt-freeze: {wanted} of bundle {bundle}; what else it holds was not verified"));
+    Ok(Exit::Yes)
+}
+
+fn cat_stored(store: &Store, id: Digest, arguments: &CatArguments) -> Result<Digest, Error> {
+    let bundle: Bundle = store.manifest(id)?;
+    let wanted = arguments.path.as_str();
+    let file = bundle.members.iter().find(|member| member.file.path.as_str() == wanted);
+    let Some(digest) = file.map(|member| member.file.digest).or((wanted == "bundle.json").then_some(id)) else {
+        let faults = Faults::one(wanted, "member.unlisted", "the bundle lists no such file");
+        return Err(BundleError::Refused { name: id.to_string(), faults }.into());
+    };
+    if arguments.output.is_none() {
+        store.read(digest, &mut io::sink())?;
+    }
+    let mut sink = Sink(Output::new(arguments.output.as_deref())?);
+    store.read(digest, &mut sink)?;
+    sink.0.finish()?;
+    Ok(id)
 }
 
 /// The file that OpenSSF model signing looks for, and what it does not look at.

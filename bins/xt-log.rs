@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, read_one};
+use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
@@ -20,6 +21,7 @@ use xt_core::manifest::reconciliation::{Found, Reconciliation};
 use xt_core::manifest::resources::Inventory;
 use xt_core::manifest::run::Run;
 use xt_core::manifest::status::Status;
+use xt_core::manifest::withdrawal::Withdrawal;
 use xt_core::name::Name;
 use xt_core::verb::lineage::{self, Direction, Lineage, Step};
 use xt_core::verb::settle::{ActionState, Machine as _};
@@ -128,6 +130,18 @@ enum Question {
         #[arg(long)]
         dot: bool,
     },
+    /// Say that an object is not to be relied on any more, and print everything that came from it
+    ///
+    /// Nothing is removed and nothing stops: `lineage` shows it from then on, and `xt-freeze verify` refuses bundles that
+    /// came from it.
+    Withdraw {
+        /// A document or a file
+        #[arg(value_name = "DIGEST")]
+        digest: Digest,
+        /// Why, in words
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+    },
     /// Make every table again from the events, in a second database, and put right what differs
     Rebuild {
         /// Only compare; exit status 1 when something differs
@@ -187,6 +201,7 @@ impl Tool for Log {
             ("xt-log resources", "see what this host has to give, and who has what"),
             ("xt-log resources --declare inventory.json", "give no more than that to all runs together"),
             ("xt-log lineage sha256:9f86…", "see what a model came from: run, plan, candidate, dataset, files"),
+            ("xt-log withdraw sha256:9f86… --why mislabelled", "say so, and see everything that came from it"),
             ("xt-log lineage --down sha256:9f86… --dot | dot -Tsvg", "draw everything that a file went into"),
             ("xt-log rebuild --check", "prove that the record follows from its events"),
         ],
@@ -236,6 +251,7 @@ fn main() -> ExitCode {
             Question::Lineage { digest, down, dot } => {
                 lineage(common, *digest, if *down { Direction::Down } else { Direction::Up }, *dot)
             }
+            Question::Withdraw { digest, why } => withdraw(common, *digest, why),
             Question::Rebuild { check } => rebuild(common, *check),
         }
     })
@@ -493,19 +509,47 @@ fn resources(
     print(&[runtime.resources()?])
 }
 
-fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> Result<Exit, Error> {
-    let store = Store::open(&common.store)?;
+/// Everything that the documents of a store say about where things came from.
+fn known(store: &Store, start: Digest) -> Result<Lineage, Error> {
     let mut known = Lineage::default();
     store.documents(&mut |id, document| known.add(id, document))?;
     if !known.knows(start) && !store.contains(start)? {
         return Err(CliError::Unknown(start).into());
     }
+    Ok(known)
+}
+
+fn withdraw(common: &Common, digest: Digest, why: &str) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let known = known(&store, digest)?;
+    let withdrawal = Withdrawal { digest, why: why.to_owned(), at: common.now()? };
+    // No collection takes it before it has its name.
+    let _hold = store.hold()?;
+    let id = store.put_manifest(&withdrawal)?;
+    store.set_reference(&format!("withdrawals/{}", digest.hex()), id, why)?;
+    let mut output = Output::new(None)?;
+    output.document(&withdrawal.encode())?;
+    for step in known.walk(digest, Direction::Down).iter().filter(|step| !step.again) {
+        let came = step.link.to;
+        let kind = known.kind(came).into();
+        output.document(&object([
+            ("digest", came.write()),
+            ("kind", kind),
+            ("role", step.link.role.as_str().into()),
+        ]))?;
+    }
+    Ok(Exit::Yes)
+}
+
+fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let known = known(&store, start)?;
     let steps = known.walk(start, direction);
     let mut output = Output::new(None)?;
     if dot {
         output.bytes(lineage::dot(&known, start, &steps).as_bytes())?;
     } else if stdout().is_terminal() {
-        output.line(&format!("{start} {}", known.kind(start)))?;
+        output.line(&format!("{start} {}{}", known.kind(start), unreliable(&known, start)))?;
         for step in &steps {
             output.line(&branch(&known, step, direction))?;
         }
@@ -515,6 +559,7 @@ fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> R
             let ends = [("from", link.from.write()), ("to", link.to.write()), ("kind", kind)];
             let [from, to, kind] = ends;
             let role = link.role.as_str().into();
+            let withdrawn = known.withdrawn(direction.end(link)).iter().map(|(digest, _)| digest.write()).collect();
             output.document(&object([
                 ("depth", (*depth).into()),
                 from,
@@ -522,6 +567,7 @@ fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> R
                 ("role", role),
                 kind,
                 ("again", (*again).into()),
+                ("withdrawn", Value::List(withdrawn)),
             ]))?;
         }
     }
@@ -533,7 +579,20 @@ fn branch(known: &Lineage, step: &Step, direction: Direction) -> String {
     let end = direction.end(&step.link);
     let indent = "  ".repeat(usize::try_from(step.depth).unwrap_or(0));
     let again = if step.again { " (shown above)" } else { "" };
-    format!("{indent}{}: {end} {}{again}", step.link.role, known.kind(end))
+    format!("{indent}{}: {end} {}{again}{}", step.link.role, known.kind(end), unreliable(known, end))
+}
+
+/// What a line of the tree says of something that was withdrawn, or came from something that was.
+fn unreliable(known: &Lineage, digest: Digest) -> String {
+    let reasons: Vec<String> =
+        known
+            .withdrawn(digest)
+            .into_iter()
+            .map(|(source, why)| {
+                if source == digest { format!("withdrawn: {why}") } else { format!("from {source}, withdrawn: {why}") }
+            })
+            .collect();
+    if reasons.is_empty() { String::new() } else { format!(" [{}]", reasons.join("; ")) }
 }
 
 fn rebuild(common: &Common, check: bool) -> Result<Exit, Error> {

@@ -288,6 +288,110 @@ fn a_cut_archive_is_refused_wherever_it_was_cut() {
     }
 }
 
+/// A generator of places.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+}
+
+#[test]
+fn one_bit_in_each_of_a_thousand_random_places_of_an_archive_is_found_or_changes_nothing() {
+    let good = frozen(&Folder::new());
+    let id = xt_bundle::verify_archive(&*good).unwrap().report.bundle.unwrap();
+    let (mut random, mut harmless) = (Random(7), 0);
+    for _ in 0..1000 {
+        let (mut bad, bit) = (good.clone(), random.below(good.len() * 8));
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let verdict = xt_bundle::verify_archive(&*bad).unwrap();
+        if verdict.report.verified {
+            // Some bits of zstd's frame header mean nothing; every byte that comes out is the same.
+            assert_eq!(
+                (verdict.report.bundle, zstd::decode_all(&*bad).unwrap()),
+                (Some(id), zstd::decode_all(&*good).unwrap())
+            );
+            harmless += 1;
+        } else {
+            let text = verdict.faults.to_string();
+            assert!(
+                text.contains("(archive)") || text.contains('/') || text.contains("SHA256SUMS"),
+                "bit {bit}: {text}"
+            );
+        }
+    }
+    eprintln!("{harmless} of 1000 changed nothing");
+    assert!(harmless < 20, "{harmless}");
+}
+
+#[test]
+fn an_archive_cut_at_every_border_of_a_file_and_in_200_random_places_is_refused() {
+    let good = frozen(&Folder::new());
+    let tar = zstd::decode_all(&*good).unwrap();
+    let mut at = 0;
+    let mut borders = Vec::new();
+    for (_, bytes) in unpack(&good) {
+        borders.push(at);
+        borders.push(at + 512);
+        at += 512 + bytes.len().next_multiple_of(512);
+        assert_eq!(
+            &tar[at - bytes.len().next_multiple_of(512)..][..bytes.len()],
+            bytes,
+            "each header is one block here"
+        );
+    }
+    borders.extend([at, at + 512]);
+    assert_eq!(at + 1024, tar.len());
+    let mut random = Random(9);
+    let plain = borders.into_iter().chain((0..200).map(|_| random.below(tar.len()))).collect::<Vec<_>>();
+    for length in plain {
+        let verdict = xt_bundle::verify_archive(&*zstd::encode_all(&tar[..length], 1).unwrap()).unwrap();
+        assert!(!verdict.report.verified, "the tar cut at {length}");
+    }
+    for _ in 0..200 {
+        let length = random.below(good.len());
+        let verdict = xt_bundle::verify_archive(&good[..length]).unwrap();
+        assert!(!verdict.report.verified && verdict.faults.to_string().contains("(archive)"), "cut at {length}");
+    }
+}
+
+#[test]
+fn one_file_of_an_archive_is_read_verified_and_nothing_behind_it_is_looked_at() {
+    let folder = Folder::new();
+    let good = frozen(&folder);
+    let files = unpack(&good);
+    let id = verify(&good).expect(0).text("/bundle");
+    let outcome = folder.xt("freeze").args(["cat", "model.tar.zst", "model/config.json"]).run().expect(0);
+    let config = &files.iter().find(|(path, _)| path == "model/config.json").unwrap().1;
+    assert_eq!(outcome.stdout.as_bytes(), config);
+    assert!(outcome.stderr.contains(&id), "which bundle is said: {}", outcome.stderr);
+    assert_eq!(folder.xt("freeze").args(["cat", &id, "model/config.json"]).run().expect(0).stdout, outcome.stdout);
+    // What comes behind it may be gone, or wrong; what comes before may not.
+    let tar = zstd::decode_all(&*good).unwrap();
+    let at = tar.windows(config.len()).position(|window| window == config).unwrap();
+    let cut = zstd::encode_all(&tar[..at + config.len()], 1).unwrap();
+    folder.write("cut.tar.zst", &cut);
+    assert_eq!(
+        folder.xt("freeze").args(["cat", "cut.tar.zst", "model/config.json"]).run().expect(0).stdout,
+        outcome.stdout
+    );
+    folder.xt("freeze").args(["cat", "cut.tar.zst", "trace/steps.jsonl"]).run().expect(10);
+    let mut wrong = tar;
+    wrong[at] ^= 1;
+    folder.write("wrong.tar.zst", zstd::encode_all(&*wrong, 1).unwrap());
+    let refused = folder.xt("freeze").args(["cat", "wrong.tar.zst", "model/config.json"]).run().expect(10);
+    assert!(refused.stdout.is_empty() && refused.stderr.contains("model/config.json"), "{}", refused.stderr);
+    folder.xt("freeze").args(["cat", "wrong.tar.zst", "model/config.json", "-o", "out"]).run().expect(10);
+    assert!(!folder.at("out").exists());
+    let unlisted = folder.xt("freeze").args(["cat", "model.tar.zst", "model/none"]).run().expect(10);
+    assert!(unlisted.stderr.contains("lists no such file"), "{}", unlisted.stderr);
+    folder.xt("freeze").args(["cat", "-", "model/config.json"]).input(good.clone()).run().expect(2);
+    folder.xt("freeze").args(["cat", "-", "model/config.json", "-o", "out"]).input(good).run().expect(0);
+    assert_eq!(&fs::read(folder.at("out")).unwrap(), config);
+}
+
 /// One bit of each file, with and without the outer digests made to fit. The message names the file.
 #[test]
 fn a_flipped_bit_in_any_file_never_verifies() {

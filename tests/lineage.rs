@@ -64,3 +64,42 @@ fn other_bytes_that_look_like_documents_are_passed_over_and_what_is_unknown_is_s
     let odd = Digest::of(b"{\"schema\":\"xt.run/1\",\"plan\":7}").to_string();
     assert_eq!(links(&folder, &[&odd], "from"), BTreeSet::new());
 }
+
+#[test]
+fn what_came_from_something_withdrawn_is_marked_exactly_and_no_longer_verifies() {
+    let folder = Folder::new();
+    let run = stored(&folder, |_| ());
+    folder.write("run.json", run.encode().canonical());
+    let bundle = folder.xt("freeze").args(["run.json", "-o", "m.tar.zst"]).run().expect(0).text("/id");
+    let data = Digest::of(evidence::DATA[0].1).to_string();
+    folder.write("unrelated", "something else");
+    let unrelated = folder.xt("store").args(["put", "unrelated"]).run().expect(0).text("/digest");
+    let said = folder.xt("log").args(["withdraw", &unrelated, "--why", "a control"]).run().expect(0);
+    assert_eq!(said.documents().len(), 1, "nothing came from it");
+    for target in [bundle.as_str(), "m.tar.zst"] {
+        folder.xt("freeze").args(["verify", target]).run().expect(0);
+    }
+    let down = folder.xt("log").args(["lineage", "--down", &data]).run().expect(0).documents();
+    let ends = |lines: &[Value], key: &str| -> BTreeSet<String> {
+        lines.iter().filter_map(|line| line.get(key)?.as_str().map(str::to_owned)).collect()
+    };
+    let said = folder.xt("log").args(["withdraw", &data, "--why", "mislabelled"]).run().expect(0).documents();
+    assert_eq!(said[0].get("why").and_then(Value::as_str), Some("mislabelled"));
+    assert_eq!(ends(&said[1..], "digest"), ends(&down, "to"), "exactly what came from it");
+    for target in [bundle.as_str(), "m.tar.zst"] {
+        let report = folder.xt("freeze").args(["verify", target]).run().expect(1);
+        assert!(report.stderr.contains("mislabelled") && report.stderr.contains(&data), "{}", report.stderr);
+    }
+    let up = folder.xt("log").args(["lineage", &bundle]).run().expect(0).documents();
+    for line in &up {
+        let Some(Value::List(withdrawn)) = line.get("withdrawn") else { panic!("{line:?}") };
+        let end = line.get("from").and_then(Value::as_str).unwrap();
+        let marked = withdrawn.iter().any(|digest| digest.as_str() == Some(&data));
+        let came = end == data || ends(&down, "to").contains(end);
+        assert_eq!(marked, came, "{end}");
+    }
+    // Elsewhere nobody has withdrawn anything, and verifying needs no store.
+    folder.xt("freeze").args(["--store", "none", "verify", "m.tar.zst"]).run().expect(0);
+    let nowhere = Digest::of(b"nowhere").to_string();
+    folder.xt("log").args(["withdraw", &nowhere, "--why", "x"]).run().expect(11);
+}

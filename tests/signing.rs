@@ -73,6 +73,28 @@ fn an_unsigned_bundle_is_valid_and_said_to_be_unsigned() {
 }
 
 #[test]
+fn signatures_that_lie_beside_an_archive_come_along_when_it_is_imported() {
+    let (folder, bundle) = signed();
+    let other = Folder::new();
+    for name in ["model.tar.zst", "model.tar.zst.intoto.jsonl", "p256.pem.pub"] {
+        other.write(name, fs::read(folder.at(name)).unwrap());
+    }
+    let imported = other.xt("freeze").args(["import", "model.tar.zst"]).run().expect(0);
+    assert!(imported.stderr.contains("2 signatures came along"), "{}", imported.stderr);
+    let (outcome, report) = verify(&other, &["--key", "p256.pem.pub", &bundle.id().to_string()]);
+    assert_eq!((outcome.code, report.signatures.len()), (Some(0), 2));
+    // The control: without the file there is nothing to come along, and that is said.
+    fs::remove_file(other.at("model.tar.zst.intoto.jsonl")).unwrap();
+    let bare = other.xt("freeze").args(["--store", "bare", "import", "model.tar.zst"]).run().expect(0);
+    assert!(bare.stderr.contains("none came along"), "{}", bare.stderr);
+    let id = bundle.id().to_string();
+    let (outcome, _) = verify(&other, &["--store", "bare", "--key", "p256.pem.pub", &id]);
+    assert_eq!(outcome.code, Some(1));
+    other.write("model.tar.zst.intoto.jsonl", "no envelope");
+    other.xt("freeze").args(["--store", "worse", "import", "model.tar.zst"]).run().expect(10);
+}
+
+#[test]
 fn whoever_signs_later_adds_signatures_beside_those_of_others() {
     let (folder, bundle) = signed();
     let id = bundle.id().to_string();

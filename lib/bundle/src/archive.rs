@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 
+use xt_core::canonical::MAX_BYTES;
 use xt_core::digest::Digest;
-use xt_core::field::Field as _;
+use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::bundle::Bundle;
 use xt_core::relpath::RelativePath;
 use xt_store::archive::{self, ArchiveError, Limits, Writer};
@@ -11,7 +12,7 @@ use xt_store::{Store, StoreError};
 
 use crate::error::BundleError;
 use crate::layout::{self, BUNDLE, SUMS};
-use crate::verify::{Pass, Verdict, Verifier};
+use crate::verify::{Pass, Verdict, Verifier, document};
 
 /// A file of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,83 @@ pub fn list(input: impl Read) -> Result<Vec<Entry>, BundleError> {
     Ok(entries)
 }
 
+/// What a search in an archive ended with before the archive did.
+enum Stop {
+    Found,
+    Failed(BundleError),
+}
+
+impl From<ArchiveError> for Stop {
+    fn from(error: ArchiveError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Copies the file `wanted` of the archive called `name` to `out`, and reads nothing that comes after it. Its digest is
+/// held against the list that stands at the beginning; says which bundle that is. After an error `out` may hold anything.
+pub fn cat(input: impl Read, name: &str, wanted: &str, out: &mut dyn Write) -> Result<Digest, BundleError> {
+    let refused = |code, message: String| BundleError::Refused {
+        name: name.into(),
+        faults: xt_core::fault::Faults::one(wanted, code, message),
+    };
+    let mut listed: Option<(Digest, Vec<(String, Digest)>)> = None;
+    let stopped = archive::read(input, &Limits::default(), |path, bytes, content| {
+        let path = path.as_str();
+        if listed.is_none() {
+            let mut text = Vec::new();
+            content.take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|error| failed(path, error))?;
+            let bundle = (path == BUNDLE).then(|| document::<Bundle>(&text)).transpose();
+            let bundle = bundle.map_err(|faults| Stop::Failed(BundleError::Refused { name: name.into(), faults }))?;
+            let Some(bundle) = bundle else {
+                return Err(Stop::Failed(refused("bundle.first", format!("the first file of a bundle is {BUNDLE}"))));
+            };
+            let found = listed.insert((bundle.id(), listing(&bundle)));
+            if wanted == BUNDLE {
+                out.write_all(&text).map_err(|error| failed(path, error))?;
+                return Err(Stop::Found);
+            }
+            if !found.1.iter().any(|(listed, _)| listed == wanted) {
+                return Err(Stop::Failed(refused("member.unlisted", "the bundle lists no such file".into())));
+            }
+        } else if path == wanted {
+            let mut hasher = xt_core::digest::Hasher::new();
+            let mut buffer = vec![0; 1 << 17];
+            loop {
+                match content.read(&mut buffer).map_err(|error| failed(path, error))? {
+                    0 => break,
+                    count => {
+                        hasher.update(&buffer[..count]);
+                        out.write_all(&buffer[..count]).map_err(|error| failed(path, error))?;
+                    }
+                }
+            }
+            let found = hasher.finish();
+            let right =
+                listed.iter().flat_map(|(_, all)| all).any(|(listed, digest)| listed == path && *digest == found);
+            let wrong =
+                || refused("member.digest", format!("the {bytes} bytes give {found}, and the bundle lists another"));
+            return Err(if right { Stop::Found } else { Stop::Failed(wrong()) });
+        }
+        Ok(())
+    });
+    match (stopped, listed) {
+        (Err(Stop::Found), Some((bundle, _))) => Ok(bundle),
+        (Err(Stop::Failed(error)), _) => Err(error),
+        _ => Err(refused("member.missing", "the bundle lists this file, and it is not there".into())),
+    }
+}
+
+fn failed(path: &str, error: std::io::Error) -> Stop {
+    Stop::Failed(BundleError::stream("read", path)(error))
+}
+
+/// Every file of a bundle with the digest that it must have.
+fn listing(bundle: &Bundle) -> Vec<(String, Digest)> {
+    let sums = (SUMS.to_owned(), Digest::of(layout::sums(bundle).as_bytes()));
+    let members = bundle.members.iter().map(|member| (member.file.path.to_string(), member.file.digest));
+    members.chain([sums]).collect()
+}
+
 /// Verifies an archive, without any store.
 pub fn verify_archive(input: impl Read) -> Result<Verdict, BundleError> {
     read(input, &mut |_, _| Ok(()))
@@ -87,6 +165,9 @@ pub fn verify_archive(input: impl Read) -> Result<Verdict, BundleError> {
 pub(crate) fn read(input: impl Read, pass: Pass<'_>) -> Result<Verdict, BundleError> {
     let mut verifier = Verifier::default();
     let whole = archive::read(input, &Limits::default(), |path, bytes, content| {
+        if let Some(rule) = verifier.excess(path.as_str(), bytes) {
+            return Err(ArchiveError::Refused { entry: path.to_string(), rule }.into());
+        }
         verifier.file(path.as_str(), bytes, content, pass)
     });
     match whole {

@@ -28,7 +28,7 @@ mod layout;
 mod lines;
 mod verify;
 
-pub use archive::{Entry, list, verify_archive, write};
+pub use archive::{Entry, cat, list, verify_archive, write};
 pub use error::BundleError;
 pub use export::{Exported, Part, export};
 pub use freeze::{Papers, freeze, metrics, papers};

@@ -22,6 +22,7 @@ use xt_core::verb::chain::{LINES, Tally};
 use xt_core::verb::compare;
 use xt_core::verb::weights::Weights;
 use xt_store::Store;
+use xt_store::archive::Rule;
 
 use crate::error::BundleError;
 use crate::layout::{self, BUNDLE, SUMS};
@@ -35,6 +36,9 @@ const BEFORE: &str = "manifests/before/";
 
 /// So many faults are listed.
 const MOST: usize = 1000;
+/// A file may be announced with so many bytes more than are listed of it, and is still read, so that all that is wrong
+/// with a bundle can be said at once. Beyond that nobody needs to know what the bytes are.
+const SLACK: u64 = 1 << 20;
 
 /// Looks at the files of a bundle as they pass.
 #[derive(Debug, Default)]
@@ -91,6 +95,18 @@ impl Verdict {
 }
 
 impl Verifier {
+    /// Why reading should end here: the file is much longer than the bundle says, or there is no end of files.
+    pub(crate) fn excess(&self, path: &str, announced: u64) -> Option<Rule> {
+        if self.faults.0.len() >= MOST {
+            return Some(Rule::Entries(self.seen.len() as u64));
+        }
+        let listed = match path {
+            BUNDLE | SUMS => canonical::MAX_BYTES as u64,
+            path => self.due.get(path).map_or(0, |member| member.file.bytes),
+        };
+        (announced > listed.saturating_add(SLACK)).then_some(Rule::Excess { announced, listed })
+    }
+
     /// Takes the next file. `pass` may read it on the way, for example into a store.
     pub(crate) fn file(
         &mut self,
@@ -140,7 +156,7 @@ impl Verifier {
         match (probe.keep, path) {
             (Keep::Text(text), BUNDLE) if first => self.begin(&text),
             _ if self.bundle.is_none() => {
-                if first {
+                if first || self.seen.len() > MOST {
                     self.fault(path, "bundle.first", format!("the first file of a bundle is {BUNDLE}"));
                 }
             }
@@ -267,7 +283,10 @@ impl Verifier {
     /// Notes what only the archive can say, such as that it is cut.
     pub fn broken(&mut self, code: &'static str, message: String) {
         self.cut = true;
-        self.fault("(archive)", code, message);
+        // Said first, and also when there is too much else to say.
+        let mut faults = Faults::one("(archive)", code, message);
+        faults.0.append(&mut self.faults.0);
+        self.faults = faults;
     }
 
     /// Ends it: what is missing, and whether everything is of one piece.
@@ -328,7 +347,7 @@ impl Verifier {
 }
 
 /// Reads a document in the one form that bundles hold.
-fn document<M: Manifest>(text: &[u8]) -> Result<M, Faults> {
+pub(crate) fn document<M: Manifest>(text: &[u8]) -> Result<M, Faults> {
     let value = canonical::parse(text).map_err(|error| Faults::one("", "member.syntax", error.to_string()))?;
     let manifest = M::decode(&value)?;
     if manifest.write().canonical().as_bytes() != text {

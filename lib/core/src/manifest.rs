@@ -26,6 +26,7 @@ pub mod run;
 pub mod snapshot;
 pub mod status;
 pub mod trace;
+pub mod withdrawal;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -76,6 +77,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<snapshot::SnapshotDiff>(),
         entry::<status::Status>(),
         entry::<trace::Trace>(),
+        entry::<withdrawal::Withdrawal>(),
     ])
 }
 

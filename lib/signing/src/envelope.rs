@@ -44,6 +44,11 @@ impl Envelope {
         ])
     }
 
+    /// The ids of the keys that its signatures claim to be by; nobody has checked that.
+    pub fn claimed(&self) -> impl Iterator<Item = &str> {
+        self.signatures.iter().map(|(key, _)| key.as_str())
+    }
+
     /// Reads every envelope of `text`, one a line; `name` says in messages where it came from.
     pub fn read_lines(text: &[u8], name: &str) -> Result<Vec<Self>, SigningError> {
         let lines = text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty());

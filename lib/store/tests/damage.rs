@@ -221,3 +221,45 @@ fn a_link_or_fifo_in_the_place_of_a_pack_is_named_and_not_followed() {
     let bytes = store.put(b"x").unwrap();
     assert_eq!(store.get(bytes).unwrap(), b"x");
 }
+
+#[test]
+fn one_bit_in_each_of_a_thousand_random_places_is_found_at_read_by_name_and_healed_by_the_same_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open_or_create(&directory.path().join("s")).unwrap();
+    let mut random = Random(2024);
+    let lengths = [1, 40, 900, 20_000, 131_072, (1 << 20) + 70_000];
+    let objects: Vec<Vec<u8>> = lengths.iter().map(|length| random.bytes(*length)).collect();
+    let mut writer = store.writer().unwrap();
+    for bytes in &objects {
+        writer.put(bytes).unwrap();
+    }
+    writer.commit().unwrap();
+    let pack = packs(&store, ".pack").pop().unwrap();
+    let (good, index) = (fs::read(&pack).unwrap(), packs(&store, ".idx").pop().unwrap());
+    let good_index = fs::read(&index).unwrap();
+    // The first eight bytes say what the file is; they belong to no object, and verify sees them.
+    let first = 8 * 8;
+    for _ in 0..1000 {
+        let bit = first + random.next() % (good.len() as u64 * 8 - first);
+        flip(&pack, bit);
+        let fresh = Store::open(store.path()).unwrap();
+        let mut damaged = Vec::new();
+        for bytes in &objects {
+            match fresh.get(Digest::of(bytes)) {
+                Ok(found) => assert_eq!(&found, bytes, "bit {bit}: a wrong byte was returned"),
+                Err(StoreError::Damaged { digest, .. }) if digest == Digest::of(bytes) => damaged.push(bytes),
+                Err(error) => panic!("bit {bit}: {error}"),
+            }
+        }
+        assert_eq!(damaged.len(), 1, "bit {bit}: found, and the object named");
+        fresh.put(damaged[0]).unwrap();
+        let healed = Store::open(store.path()).unwrap();
+        assert_eq!(&healed.get(Digest::of(damaged[0])).unwrap(), damaged[0], "bit {bit}: healed");
+        for extra in packs(&store, "") {
+            fs::remove_file(extra).unwrap();
+        }
+        fs::write(&index, &good_index).unwrap();
+        fs::write(&pack, &good).unwrap();
+    }
+    assert!(Store::open(store.path()).unwrap().verify().unwrap().damaged.is_empty(), "control: unharmed, it is clean");
+}

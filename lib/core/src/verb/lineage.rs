@@ -20,6 +20,7 @@ use crate::manifest::replay::Replay;
 use crate::manifest::run::Run;
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Trace;
+use crate::manifest::withdrawal::Withdrawal;
 use crate::tag;
 
 /// One thing came from another.
@@ -40,6 +41,8 @@ pub struct Lineage {
     /// By what came, and by what it came from.
     sources: BTreeMap<Digest, BTreeSet<Link>>,
     products: BTreeMap<Digest, BTreeSet<Link>>,
+    /// Why something was withdrawn.
+    withdrawals: BTreeMap<Digest, String>,
 }
 
 /// Which way to look.
@@ -67,6 +70,9 @@ impl Lineage {
     pub fn add(&mut self, id: Digest, document: &Value) {
         let Some(kind) = document.get("schema").and_then(Value::as_str) else { return };
         self.kinds.insert(id, kind.to_string());
+        if kind == tag::WITHDRAWAL {
+            read(document, |withdrawal: Withdrawal| drop(self.withdrawals.insert(withdrawal.digest, withdrawal.why)));
+        }
         for link in links(id, kind, document) {
             self.sources.entry(link.to).or_default().insert(link.clone());
             self.products.entry(link.from).or_default().insert(link);
@@ -81,6 +87,13 @@ impl Lineage {
     /// Whether anything is known of it.
     pub fn knows(&self, digest: Digest) -> bool {
         self.kinds.contains_key(&digest) || self.sources.contains_key(&digest) || self.products.contains_key(&digest)
+    }
+
+    /// What was withdrawn among `start` and all that it came from, with the reasons.
+    pub fn withdrawn(&self, start: Digest) -> Vec<(Digest, String)> {
+        let sources = self.walk(start, Direction::Up).into_iter().map(|step| step.link.from);
+        let all: BTreeSet<Digest> = sources.chain([start]).collect();
+        all.into_iter().filter_map(|digest| Some((digest, self.withdrawals.get(&digest)?.clone()))).collect()
     }
 
     /// Everything that can be reached from `start`, depth first, each thing followed once.

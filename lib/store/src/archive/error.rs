@@ -123,6 +123,14 @@ pub enum Rule {
     /// More entries than allowed.
     #[error("there are more than {0} entries")]
     Entries(u64),
+    /// A file that is much longer than what is listed of it.
+    #[error("it is announced with {announced} bytes, and {listed} are listed")]
+    Excess {
+        /// In the header.
+        announced: u64,
+        /// In the list.
+        listed: u64,
+    },
     /// More bytes than allowed.
     #[error("the files have more than {0} bytes together")]
     Bytes(u64),
@@ -172,7 +180,7 @@ impl Rule {
             Self::Cut | Self::NoEnd => "archive.cut",
             Self::Trailing | Self::SecondFrame | Self::Skippable | Self::BehindFrame => "archive.trailing",
             Self::Zstd(_) | Self::NotZstd => "archive.zstd",
-            Self::Entries(_) | Self::Bytes(_) => "archive.limit",
+            Self::Entries(_) | Self::Bytes(_) | Self::Excess { .. } => "archive.limit",
         }
     }
 }
