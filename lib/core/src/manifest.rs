@@ -77,7 +77,6 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<snapshot::SnapshotDiff>(),
         entry::<status::Status>(),
         entry::<trace::Trace>(),
-        entry::<withdrawal::Withdrawal>(),
     ])
 }
 

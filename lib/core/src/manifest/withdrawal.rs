@@ -5,11 +5,13 @@ use alloc::string::String;
 
 use crate::digest::Digest;
 use crate::instant::Instant;
-use crate::tag;
+
+/// What the document is.
+pub const TAG: &str = "xt.withdrawal/1";
 
 crate::record! {
     /// An object that is not to be relied on any more.
-    pub struct Withdrawal as tag::WITHDRAWAL {
+    pub struct Withdrawal as TAG {
         /// The object.
         digest: Digest,
         /// Why, in words.
