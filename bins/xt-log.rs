@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, stdout};
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,11 @@ use xt_core::manifest::event::Level;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::reconciliation::{Found, Reconciliation};
 use xt_core::manifest::resources::Inventory;
-use xt_core::manifest::run::Run;
+use xt_core::manifest::run::{Run, Status as Ended};
 use xt_core::manifest::status::Status;
 use xt_core::manifest::withdrawal::Withdrawal;
 use xt_core::name::Name;
+use xt_core::verb::export::{self, Curves};
 use xt_core::verb::lineage::{self, Direction, Lineage, Step};
 use xt_core::verb::settle::{ActionState, Machine as _};
 use xt_core::verb::why::story;
@@ -74,6 +75,24 @@ enum Question {
         /// Begin after so many lines: those that were read before
         #[arg(long, value_name = "LINES", default_value_t = 0)]
         after: u64,
+    },
+    /// Write what a run measured, step by step, for programs that draw curves; a run that goes on is written as far as it is
+    #[command(group = clap::ArgGroup::new("form").required(true).multiple(true))]
+    Export {
+        /// A run: its attempt, operation, run, plan or run record; of several attempts the last
+        run: String,
+        /// A table, one row a step
+        #[arg(long, value_name = "FILE", group = "form")]
+        csv: Option<PathBuf>,
+        /// TensorBoard's event file, in a folder of its own below DIR
+        #[arg(long, value_name = "DIR", group = "form")]
+        tensorboard: Option<PathBuf>,
+        /// The folder that DVCLive writes
+        #[arg(long, value_name = "DIR", group = "form")]
+        dvclive: Option<PathBuf>,
+        /// A run in a tracking folder of MLflow
+        #[arg(long, value_name = "DIR", group = "form")]
+        mlflow: Option<PathBuf>,
     },
     /// Wait until nothing of an experiment runs or is still to be started, and print it as xt.quiescence/1
     Wait {
@@ -179,7 +198,9 @@ impl Tool for Log {
                  and `observed` what can be seen now: an attempt whose supervisor is gone without having recorded an end \
                  is lost, one whose supervisor cannot be seen from here is uncertain. status is a table when standard \
                  output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
-                 stops reading goes on later with --after and the number of lines read. In a link, `to` came from `from`, \
+                 stops reading goes on later with --after and the number of lines read. export writes loss, gradient_norm and \
+                 learning_rate of each step, or the metrics of a command by their names, and leaves out what is not finite; \
+                 a later export of the same run takes the place of the earlier one. In a link, `to` came from `from`, \
                  which was its `role`; `depth` counts links, and `again` says that it was shown before. reconcile exits with 3 when \
                  something is left to a person; the reason is in the document.",
         files: &[
@@ -194,6 +215,8 @@ impl Tool for Log {
             ("xt-log show op-1", "print where the attempt of operation op-1 stands"),
             ("xt-log why att-1", "read what ran, on what, and how it ended"),
             ("xt-log tail att-1", "watch the steps of a run"),
+            ("xt-log export att-1 --csv steps.csv", "get a table, one row a step"),
+            ("xt-log export att-1 --tensorboard curves/", "draw its curves, beside those of others, with TensorBoard"),
             ("xt-log experiment new objective.json --name width", "create an experiment"),
             ("xt-log wait width", "wait until all its runs have ended, and see what would move it on"),
             ("xt-log cancel width", "stop every run of it"),
@@ -238,6 +261,9 @@ fn main() -> ExitCode {
             Question::Show { id } => show(&open(common)?, id),
             Question::Why { run } => why(common, run),
             Question::Tail { run, after } => tail(common, run, *after),
+            Question::Export { run, csv, tensorboard, dvclive, mlflow } => {
+                export(common, run, [csv, tensorboard, dvclive, mlflow].map(Option::as_deref))
+            }
             Question::Wait { experiment, timeout, starting } => wait(common, experiment, *timeout, starting),
             Question::Cancel { experiment } => cancel(common, experiment),
             Question::Experiment { verb: ExperimentVerb::New { objective, name } } => {
@@ -426,6 +452,76 @@ fn tail(common: &Common, text: &str, after: u64) -> Result<Exit, Error> {
         }
         pause()?;
     }
+}
+
+/// Writes the curves of a run in each form that a place was given for.
+fn export(common: &Common, text: &str, [csv, tensorboard, dvclive, mlflow]: [Option<&Path>; 4]) -> Result<Exit, Error> {
+    let curves = curves(common, text)?;
+    if let Some(folder) = dvclive {
+        write_all(folder, &export::dvclive(&curves)?)?;
+    }
+    if let Some(folder) = mlflow {
+        let absolute = std::path::absolute(folder).map_err(|source| unwritable(folder, source))?;
+        write_all(folder, &export::mlflow(&curves, &absolute.to_string_lossy())?)?;
+    }
+    if let Some(folder) = tensorboard {
+        // TensorBoard knows an event file by a part of its name, and takes a folder for a run.
+        let path = format!("{0}/events.out.tfevents.{1}.{0}", curves.attempt, curves.started.unix());
+        write_all(folder, &[export::File { path, bytes: export::tensorboard(&curves) }])?;
+    }
+    if let Some(path) = csv {
+        let mut output = Output::new(Some(path))?;
+        output.bytes(export::csv(&curves).as_bytes())?;
+        output.finish()?;
+    }
+    Ok(Exit::Yes)
+}
+
+/// What the last attempt of a run measured so far.
+fn curves(common: &Common, text: &str) -> Result<Curves, Error> {
+    let record = open(common)?;
+    let Some(status) = statuses(&record, Some(text))?.pop() else {
+        return Err(RecordError::Unknown { level: Level::Attempt, name: name(text)? }.into());
+    };
+    let store = Store::open(&common.store)?;
+    let run: Option<Run> = status.run_record.map(|id| store.manifest(id)).transpose()?;
+    let mut messages = Vec::new();
+    let path = Folder::of(&common.store, &status.attempt).telemetry();
+    xt_runtime::Follower::new(&path).news(&mut |message| {
+        messages.push(message);
+        Ok(true)
+    })?;
+    let points = export::points(&messages);
+    if points.is_empty() {
+        let message = "it has not measured anything at any step".to_string();
+        return Err(Faults::one(status.attempt.to_string(), "export.empty", message).into());
+    }
+    let parameters = [
+        ("fingerprint", status.fingerprint.to_string()),
+        ("plan", status.plan.to_string()),
+        ("seed", status.seed.to_string()),
+    ];
+    Ok(Curves {
+        started: run.as_ref().map_or(status.last_event_at, |run| run.started),
+        ended: run.map(|run| (run.finished, run.status == Ended::Succeeded)),
+        parameters: parameters.map(|(name, value)| (name.to_string(), value)).into(),
+        attempt: status.attempt,
+        experiment: status.experiment,
+        points,
+    })
+}
+
+fn write_all(folder: &Path, files: &[export::File]) -> Result<(), Error> {
+    for file in files {
+        let path = folder.join(&file.path);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| std::fs::write(&path, &file.bytes)).map_err(|source| unwritable(&path, source))?;
+    }
+    Ok(())
+}
+
+fn unwritable(path: &Path, source: std::io::Error) -> CliError {
+    CliError::Write { name: path.display().to_string(), source }
 }
 
 fn wait(common: &Common, experiment: &str, timeout: Option<u64>, starting: &Starting) -> Result<Exit, Error> {

@@ -19,6 +19,7 @@ pub mod envelope;
 pub mod environment;
 pub mod evaluate;
 pub mod explain;
+pub mod export;
 pub mod fit;
 pub mod groups;
 pub mod incident;
