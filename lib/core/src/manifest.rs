@@ -18,6 +18,7 @@ pub mod network;
 pub mod plan;
 pub mod promotion;
 pub mod quiescence;
+pub mod recipe;
 pub mod reconciliation;
 pub mod refusal;
 pub mod replay;
