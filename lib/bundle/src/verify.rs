@@ -283,10 +283,9 @@ impl Verifier {
     /// Notes what only the archive can say, such as that it is cut.
     pub fn broken(&mut self, code: &'static str, message: String) {
         self.cut = true;
-        // Said first, and also when there is too much else to say.
-        let mut faults = Faults::one("(archive)", code, message);
-        faults.0.append(&mut self.faults.0);
-        self.faults = faults;
+        // Said also when there is too much else to say.
+        self.faults.0.truncate(MOST - 1);
+        self.faults.add("(archive)", code, message);
     }
 
     /// Ends it: what is missing, and whether everything is of one piece.
