@@ -71,7 +71,7 @@ impl Form {
 pub fn save(
     outputs: &Path,
     folder: &str,
-    form: Form,
+    form: &Form,
     values: (&Layout, &Flat),
     tokenizer: Option<&[u8]>,
 ) -> Result<Vec<String>, TrainError> {
@@ -183,7 +183,7 @@ mod tests {
     fn saved(parameters: &Parameters) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let written =
-            save(folder.path(), FOLDER, Form::of(&model(), &Base::Random {}), parameters.memory(), Some(b"{}"))
+            save(folder.path(), FOLDER, &Form::of(&model(), &Base::Random {}), parameters.memory(), Some(b"{}"))
                 .unwrap();
         assert_eq!(written, ["model/config.json", "model/model.safetensors", "model/tokenizer.json"]);
         fs::read(folder.path().join("model/model.safetensors")).unwrap()

@@ -152,7 +152,7 @@ pub fn in_update(memory: &Memory<'_>) -> Option<Located> {
     let rows = rows.chain(memory.rows.iter().map(|row| (row.prefix, &row.layout, &row.values)));
     let counts: Vec<Counted> =
         rows.flat_map(|(prefix, layout, row)| of_row(StageName::Optimizer, prefix, layout, row)).collect();
-    place(&counts, 0, |name| owner_of(name))
+    place(&counts, 0, owner_of)
 }
 
 /// The first gradient that only the sum over the micro-batches made infinite.

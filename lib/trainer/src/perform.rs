@@ -142,7 +142,7 @@ fn train<W: Write + Send>(
             let saved = checkpoint::save(
                 folders.outputs,
                 folder,
-                Form::of(&candidate.model, &candidate.base),
+                &Form::of(&candidate.model, &candidate.base),
                 values,
                 tokenizer.as_deref(),
             )?;

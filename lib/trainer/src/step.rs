@@ -72,8 +72,8 @@ impl Trainer {
             _ => 0.0,
         };
         let dropout = [family.dropout(), adapters];
-        let (locates, located) = (false, None);
-        Ok(Self { data, model, dropout, gradients, walk, locates, located, state, candidate, plan })
+        let locates = false;
+        Ok(Self { plan, candidate, data, model, dropout, gradients, walk, locates, located: None, state })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.

@@ -232,7 +232,7 @@ fn a_batch_of_which_nothing_is_predicted_shows_in_the_loss_stage() {
         let (seen, _) = masked(&records, sample, 20);
         let all = records[sample].0.len() + records[sample].1.len();
         let next = |place: usize| if place < all { seen.get(place).copied() } else { Some(-100) };
-        let last = (records[sample].0.clone() + &records[sample].1).bytes().nth(20).map_or(-100, i64::from);
+        let last = (records[sample].0.clone() + &records[sample].1).as_bytes().get(20).copied().map_or(-100, i64::from);
         (seen.clone(), (1..=20).map(|place| next(place).unwrap_or(last)).collect())
     };
     let plan = plan("all");

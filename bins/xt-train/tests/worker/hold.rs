@@ -86,13 +86,16 @@ fn located(plan: &Plan, step: u64) -> (Left, Located) {
 #[test]
 fn the_first_module_that_overflows_forward_is_named_and_the_step_stays_the_same() {
     let plan = plan(&[EXPLODING, LONG, ("{\"kind\":\"norm\",\"maximum\":1}", "{\"kind\":\"none\"}")], 1);
-    let plain = Desk::new(&plan).train(&plan, None);
-    let steps = plain.steps(&plan);
+    let without = Desk::new(&plan).train(&plan, None);
+    let steps = without.steps(&plan);
     let last = steps.last().unwrap();
     let (left, place) = located(&plan, last.step);
     assert_eq!(left.told(), steps);
-    assert_eq!(left.code, plain.code);
-    assert!(!plain.messages.iter().any(|message| matches!(message, Message::Located { .. })), "only who asks is told");
+    assert_eq!(left.code, without.code);
+    assert!(
+        !without.messages.iter().any(|message| matches!(message, Message::Located { .. })),
+        "only who asks is told"
+    );
     assert_eq!((place.stage, place.micro_batch), (StageName::Forward, 0));
     // Inside of the first block that the counts name, or that block itself.
     let block = &last.stages[1].tensors[0];
