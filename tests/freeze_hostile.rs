@@ -67,7 +67,7 @@ fn pax(records: &[(&str, &str)]) -> Vec<u8> {
     for (key, value) in records {
         let rest = key.len() + value.len() + 3;
         let length =
-            (1..).map(|digits| rest + digits).find(|length| length.to_string().len() + rest == *length).unwrap();
+            (1..9).map(|digits| rest + digits).find(|length| length.to_string().len() + rest == *length).unwrap();
         text.extend(format!("{length} {key}={value}\n").bytes());
     }
     entry(b'x', "pax", &text)

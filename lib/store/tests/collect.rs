@@ -46,7 +46,7 @@ fn what_no_name_leads_to_goes_and_everything_else_stays() {
     let before = collect(&store, &Collection { apply: false, ..NOW });
     assert_eq!((before.named.objects, before.unnamed.objects, before.unnamed.bytes), (3, 1, 2 << 20));
     assert!(store.contains(waste).unwrap(), "control: a look changes nothing");
-    let young = collect(&store, &Collection { older_than: Duration::from_secs(3600), ..NOW });
+    let young = collect(&store, &Collection { older_than: Duration::from_hours(1), ..NOW });
     assert_eq!((young.spared.objects, young.removed), (1, 0), "what was just put can still be named");
     let mut gone = Vec::new();
     let mut none = || Ok::<_, StoreError>(Vec::new());
