@@ -15,9 +15,10 @@ pub fn dvclive(curves: &Curves) -> Result<Vec<File>, Faults> {
     let mut files = Vec::new();
     let mut last = Tree::default();
     for name in curves.names() {
-        let mut table = format!("step\t{}\n", name.rsplit('/').next().unwrap_or(name));
-        for (point, value) in curves.curve(name) {
-            table.push_str(&format!("{}\t{}\n", point.step, number(value)));
+        let head = format!("step\t{}\n", name.rsplit('/').next().unwrap_or(name));
+        let rows = curves.curve(name).map(|(point, value)| format!("{}\t{}\n", point.step, number(value)));
+        let table: String = [head].into_iter().chain(rows).collect();
+        if let Some((_, value)) = curves.curve(name).last() {
             last.put(name, number(value));
         }
         files.push(File::text(format!("plots/metrics/{name}.tsv"), &table));

@@ -34,10 +34,8 @@ pub fn mlflow(curves: &Curves, folder: &str) -> Result<Vec<File>, Faults> {
     // MLflow takes a folder without artifacts for no run.
     files.push(File::text(format!("{experiment}/{run}/artifacts/steps.csv"), &csv(curves)));
     for name in curves.names() {
-        let mut lines = String::new();
-        for (point, value) in curves.curve(name) {
-            lines.push_str(&format!("{} {} {}\n", curves.milliseconds(point), number(value), point.step));
-        }
+        let line = |(point, value)| format!("{} {} {}\n", curves.milliseconds(point), number(value), point.step);
+        let lines: String = curves.curve(name).map(line).collect();
         files.push(File::text(format!("{experiment}/{run}/metrics/{name}"), &lines));
     }
     Ok(files)

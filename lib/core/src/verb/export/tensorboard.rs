@@ -68,7 +68,6 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
-        #[expect(clippy::cast_possible_truncation, reason = "seven bits are left")]
         let low = (value & 0x7f) as u8;
         value >>= 7;
         if value == 0 {
