@@ -39,6 +39,10 @@ impl Output {
             let file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
             return Ok(Self { target: Target::Device { path: path.into(), file } });
         }
+        // Found now, not when everything has been done and told.
+        if path.is_dir() {
+            return Err(wrong(io::ErrorKind::IsADirectory.into()).into());
+        }
         let name = path.file_name().ok_or_else(|| CliError::NoFile(path.into()))?;
         let mut temporary = std::ffi::OsString::from(".");
         temporary.push(name);

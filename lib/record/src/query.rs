@@ -121,14 +121,23 @@ impl Record {
         all(&self.connection, &format!("{ATTEMPTS} ORDER BY attempt.number"), &[], read_attempt)
     }
 
-    /// The attempts that a person can mean by `text`: those with this id, of this operation, run, node or experiment, or
-    /// with this plan or run record, in the order of creation.
+    /// The attempts that a person can mean by `text`: that with this id; else those with this run record; else those of this
+    /// run, node or experiment, or with this plan; else those of this operation, in the order of creation. The id of an
+    /// operation is whatever its asker chose, so it never takes the place of a name that the record gave.
     pub fn attempts_named(&self, text: &str) -> Result<Vec<Attempt>, RecordError> {
-        let sql = format!(
-            "{ATTEMPTS} WHERE ?1 IN (attempt.id, attempt.operation, attempt.run, run.node, node.experiment,
-             attempt.plan, coalesce(attempt.run_record, '')) ORDER BY attempt.number"
-        );
-        all(&self.connection, &sql, &[text], read_attempt)
+        for named in [
+            "attempt.id = ?1",
+            "attempt.run_record = ?1",
+            "?1 IN (attempt.run, run.node, node.experiment, attempt.plan)",
+            "attempt.operation = ?1",
+        ] {
+            let sql = format!("{ATTEMPTS} WHERE {named} ORDER BY attempt.number");
+            let found = all(&self.connection, &sql, &[text], read_attempt)?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// The experiment of this name.

@@ -4,6 +4,7 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure};
 use xt_core::field::object;
+use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, ExperimentState, NodeState, OperationState, RunState};
 use xt_record::{Record, RecordError, Submitted};
 
@@ -91,6 +92,26 @@ fn the_same_operation_id_finds_its_workload_and_another_request_is_a_conflict_th
         assert!(text.contains(&Digest::of(request.as_bytes()).to_string()), "{text}");
     }
     assert_eq!(record.events(0).unwrap(), before);
+}
+
+/// Somebody's operation id was the name of another's attempt, and a cancel by that name stopped the wrong run.
+#[test]
+fn an_operation_id_never_takes_the_place_of_a_name_that_the_record_gave() {
+    let bench = Bench::new();
+    let record = bench.record();
+    let first = record.submit(&submission("a", None)).unwrap().attempt();
+    let named = |text: &str| -> Vec<Name> {
+        record.attempts_named(text).unwrap().into_iter().map(|attempt| attempt.id).collect()
+    };
+    let mut ids = Vec::new();
+    for name in [first.id.as_str(), first.run.as_str(), "default", "mine"] {
+        let other = submission(&format!("as {name}"), Some(name));
+        ids.push(record.submit(&other).unwrap().attempt().id);
+    }
+    assert_eq!(named(first.id.as_str()), [first.id.clone()]);
+    assert!(named(first.run.as_str()).contains(&first.id));
+    assert_eq!(named("default").len(), 5, "all are under the experiment of that name");
+    assert_eq!(named("mine"), ids[3..], "an id of its own means its operation");
 }
 
 #[test]

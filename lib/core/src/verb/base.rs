@@ -54,9 +54,12 @@ pub const PICKLE: &str = "this is a pickle, as torch.save writes .pt, .pth and .
                       safetensors.torch import save_file; save_file({k: v.clone() for k, v in torch.load(\"FILE\", \
                       weights_only=True).items()}, \"model.safetensors\")'";
 
-/// A zip archive, as `torch.save` makes since version 1.6, or the opcode PROTO of pickle with a protocol from 2 on.
+/// A zip archive, as `torch.save` makes since version 1.6, or the opcode PROTO of pickle with a protocol from 2 on. A header
+/// of 640 bytes begins with the same two bytes: what could be the length of a header is one, unless the opcode FRAME, with
+/// which protocols from 4 on go on, comes third.
 fn pickled(start: [u8; START]) -> bool {
-    start.starts_with(b"PK\x03\x04") || (start[0] == 0x80 && (2..=5).contains(&start[1]))
+    let protocol = start[0] == 0x80 && (2..=5).contains(&start[1]);
+    start.starts_with(b"PK\x03\x04") || (protocol && (start[2] == 0x95 || u64::from_le_bytes(start) > LONGEST))
 }
 
 /// The tensors of a header, sorted by name; or why it is none.
@@ -243,7 +246,9 @@ mod tests {
             let why = header_length(start).unwrap_err();
             assert!(why.contains("pickle") && why.contains("save_file"), "{why}");
         }
-        assert_eq!(header_length(&640u64.to_le_bytes()), Ok(640));
+        for length in [640u16, 896, 1152, 1408, 0x280 + 1] {
+            assert_eq!(header_length(&u64::from(length).to_le_bytes()), Ok(length.into()));
+        }
         for length in [0, 1, u64::MAX] {
             assert!(header_length(&length.to_le_bytes()).unwrap_err().contains("no safetensors"));
         }

@@ -174,6 +174,12 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
         | (Tokenizer::Table { .. }, Format::Csv)
         | (Tokenizer::Image { .. }, Format::Idx) => return,
         (_, Format::Bytes) => "the dataset holds bytes, which only the tokenizer `bytes` reads".into(),
+        (tokenizer, Format::Jsonl) => {
+            format!(
+                "the dataset holds jsonl, which `{}` does not read; `records` does, see xt-manifest(5)",
+                tokenizer.word()
+            )
+        }
         (tokenizer, format) => format!("the dataset holds {format}, which `{}` does not read", tokenizer.word()),
     };
     faults.add("/tokenizer", "tokenizer.format", message);
