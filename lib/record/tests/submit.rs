@@ -108,7 +108,7 @@ fn an_operation_id_never_takes_the_place_of_a_name_that_the_record_gave() {
         let other = submission(&format!("as {name}"), Some(name));
         ids.push(record.submit(&other).unwrap().attempt().id);
     }
-    assert_eq!(named(first.id.as_str()), [first.id.clone()]);
+    assert_eq!(named(first.id.as_str()), std::slice::from_ref(&first.id));
     assert!(named(first.run.as_str()).contains(&first.id));
     assert_eq!(named("default").len(), 5, "all are under the experiment of that name");
     assert_eq!(named("mine"), ids[3..], "an id of its own means its operation");
