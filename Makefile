@@ -57,6 +57,10 @@ test: setup ## Run every test; the last line says how many ran
 	cargo build -p xt -p xt-train
 	@tests/run-all
 
+.PHONY: test-processors
+test-processors: build ## Let emulated processors give the same trace; needs qemu-user, and minutes
+	cargo test -p xt-train -- --ignored
+
 .PHONY: test-ecosystem
 test-ecosystem: build ## Let the programs of others read what these tools write; installs them from PyPI
 	@python3 -m venv target/ecosystem
