@@ -20,6 +20,7 @@ use crate::limits::Bounds;
 use crate::namespace::{Failed, at};
 use crate::policy::Policy;
 use crate::probe::{Scene, outcomes};
+use crate::processor::Stay;
 use crate::sys::{self, Fork};
 use crate::wire::{receive, send};
 use crate::{filter, outside, rules};
@@ -58,16 +59,23 @@ pub(crate) struct Setup<'a> {
 }
 
 /// Becomes the trainer.
-pub(crate) fn become_trainer(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd) -> ! {
+pub(crate) fn become_trainer(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, stay: Option<Stay>) -> ! {
     let mut wire = setup.stage;
-    if let Err((stage, errno)) = prepare(setup, bounds, scene, handoff, &mut wire) {
+    if let Err((stage, errno)) = prepare(setup, bounds, scene, handoff, &mut wire, stay) {
         tell(wire, &["failed", &stage, &(errno as i32).to_string()]);
     }
     sys::leave(FAILED)
 }
 
 /// Everything up to the exec; returns only with an error.
-fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire: &mut RawFd) -> Result<(), Failed> {
+fn prepare(
+    setup: &Setup,
+    bounds: Bounds,
+    scene: &Scene,
+    handoff: &OwnedFd,
+    wire: &mut RawFd,
+    stay: Option<Stay>,
+) -> Result<(), Failed> {
     let policy = setup.policy;
     setsid().map_err(at("making a session"))?;
     die_with_parent()?;
@@ -118,6 +126,7 @@ fn prepare(setup: &Setup, bounds: Bounds, scene: &Scene, handoff: &OwnedFd, wire
         arguments.push(text(argument.as_bytes())?);
     }
     let environment = environment(policy)?;
+    stay.map_or(Ok(()), |stay| stay.end()).map_err(at("going back to all processors"))?;
     sys::reset_signals();
     SigSet::empty().thread_set_mask().map_err(at("clearing the signal mask"))?;
     if let Some(mark) = mark {

@@ -22,6 +22,7 @@ use crate::limits::Bounds;
 use crate::namespace::{Failed, Tree, at, leave_the_host};
 use crate::opened::opened;
 use crate::probe::{Scene, outcomes};
+use crate::processor::Stay;
 use crate::sys::{self, Fork, Reaped};
 use crate::wire::{receive, send, wire};
 use crate::{filter, outside};
@@ -54,8 +55,10 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let children = children.map_err(at("watching children"))?;
     let (handoff, theirs) = wire().map_err(at("making a wire"))?;
+    // Until the trainer is ready, both talk to each other all the time.
+    let stay = Stay::here();
     let trainer = match sys::fork().map_err(at("forking the trainer"))? {
-        Fork::Child => become_trainer(setup, bounds, &scene, &theirs),
+        Fork::Child => become_trainer(setup, bounds, &scene, &theirs, stay),
         Fork::Parent(trainer) => trainer,
     };
     let mut kept = [setup.guard, children.as_raw_fd(), handoff.as_raw_fd()];
@@ -64,7 +67,7 @@ fn watch(setup: &Setup) -> Result<(), Failed> {
     // It was closed with the others.
     std::mem::forget(theirs);
     rooted(setup, &scene, &handoff)?;
-    let mut guard = Guard { setup, trainer, children, handoff: Some(handoff), listener: None, heard: None };
+    let mut guard = Guard { setup, trainer, children, handoff: Some(handoff), listener: None, heard: None, stay };
     let ended = guard.until_the_end()?;
     let survivors = guard.kill_survivors();
     guard.report(&ended, survivors);
@@ -141,6 +144,7 @@ struct Guard<'a> {
     listener: Option<OwnedFd>,
     /// None while they are not the trainer's own, and where somebody else listens.
     heard: Option<Heard>,
+    stay: Option<Stay>,
 }
 
 /// Calls of the trainer that were handed over.
@@ -239,8 +243,12 @@ impl Guard<'_> {
                 self.listener = message.descriptor.take();
                 self.listener.iter().for_each(sys::hand_over_nearby);
             }
-            // Without a listener nobody counts, which is not the same as nothing.
-            Ok(Some(_)) => self.heard = self.listener.as_ref().map(|_| Heard::default()),
+            Ok(Some(_)) => {
+                // Without a listener nobody counts, which is not the same as nothing.
+                self.heard = self.listener.as_ref().map(|_| Heard::default());
+                // A guard that is kept where it is only answers later.
+                self.stay.take().map(|stay| stay.end());
+            }
             Ok(None) | Err(_) => self.handoff = None,
         }
     }

@@ -28,6 +28,7 @@ mod outside;
 mod parent;
 mod policy;
 mod probe;
+mod processor;
 mod reader;
 mod rules;
 mod search;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sched::sched_getcpu;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid, pipe2, read};
 use xt_core::manifest::custody::Layer;
@@ -16,6 +16,7 @@ use crate::error::{SandboxError, doing};
 use crate::filter;
 use crate::identity::Way;
 use crate::probe::{self, Scene, outcomes};
+use crate::processor::stay_on;
 use crate::rules;
 use crate::sys::{self, Fork};
 use crate::wire::{Message, receive, send, wire};
@@ -87,13 +88,6 @@ impl Drop for Outside {
     }
 }
 
-/// Keeps the calling process, and what it forks, on one processor.
-fn stay_on(processor: usize) -> Result<(), Errno> {
-    let mut only = CpuSet::new();
-    only.set(processor)?;
-    sched_setaffinity(Pid::from_raw(0), &only)
-}
-
 /// Adds the outcomes that a message brings.
 pub(crate) fn note(message: &Message, tried: &mut BTreeMap<String, String>) {
     for word in message.words.iter().skip(1) {
@@ -126,9 +120,12 @@ fn be_a_neighbour(way: Way, layers: Option<Network>, scene: &Scene, wire: &Owned
     // Nobody waits for the processes below.
     sys::ignore_signal(libc::SIGCHLD);
     let scene = Scene { neighbour: own, ..scene.clone() };
-    apart(|| without_layers(&scene, wire));
+    apart(|| {
+        without_layers(&scene, wire);
+        // In the same process, which costs less than another: before this one, no layer stands.
+        layers.into_iter().for_each(|network| landlock_alone(&scene, wire, network));
+    });
     if let Some(network) = layers {
-        apart(|| landlock_alone(&scene, wire, network));
         // The neighbour itself is not confined by what a child of it does to itself.
         sys::apart(0, &mut || filter_alone(&scene, wire, network)).ok();
     }
