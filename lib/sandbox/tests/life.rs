@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe};
 use support::{Place, copy, open_up, read};
@@ -68,6 +69,25 @@ fn a_trainer_without_handlers_ends_by_the_signal_that_it_gets() {
         BufReader::new(fs::File::from(stdout)).read_line(&mut String::new()).unwrap();
         running.signal(signal).unwrap();
         assert_eq!(running.finish().unwrap().signal, Some(signal as i32));
+    }
+}
+
+/// While the sandbox is made, its processes stay on one processor each.
+#[test]
+fn a_trainer_may_use_the_processors_that_its_starter_may() {
+    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::count()).rfind(|number| all.is_set(*number).unwrap()).unwrap()).unwrap();
+    let numbers = |set: &CpuSet| -> String {
+        (0..CpuSet::count()).filter(|number| set.is_set(*number).unwrap()).map(|number| format!("{number} ")).collect()
+    };
+    for profile in [Profile::Full, Profile::InContainer, Profile::None] {
+        for set in [one, all] {
+            // Of this thread alone, and of what it forks.
+            sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+            assert_eq!(Place::new().run(profile, &["processors"]).0, numbers(&set), "{profile}");
+            assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), set, "{profile}: the starter itself");
+        }
     }
 }
 

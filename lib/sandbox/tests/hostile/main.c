@@ -71,6 +71,12 @@ static int live(const char *how) {
     }
     if (!strcmp(how, "segv")) raise(SIGSEGV);
     if (!strcmp(how, "refused")) { for (int i = 0; i < 100; i++) socket(AF_INET, SOCK_STREAM, i % 3); return 0; }
+    if (!strcmp(how, "processors")) {
+        cpu_set_t allowed;
+        sched_getaffinity(0, sizeof allowed, &allowed);
+        for (int i = 0; i < CPU_SETSIZE; i++) if (CPU_ISSET(i, &allowed)) printf("%d ", i);
+        return 0;
+    }
     if (!strcmp(how, "left")) return left(0);
     if (!strcmp(how, "clean")) return left(1);
     return 3;
