@@ -141,10 +141,10 @@ struct DatasetArguments {
     /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// What the bytes are: text must be UTF-8, jsonl records of a prompt and a completion or of a text, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
+    /// What the bytes are: text must be UTF-8, bytes may be anything, jsonl records of a prompt and a completion or of a text, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "jsonl", "csv", "idx"])]
     format: String,
-    /// What stays together in one split
+    /// What stays together in one split: each file apart, or all files of a folder
     #[arg(long, value_name = "GROUP", default_value = "file", value_parser = ["file", "folder"])]
     group_by: String,
     /// A split beside train and the parts of a thousand of the groups it takes, such as dev=100
@@ -299,7 +299,7 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
 /// Notes what the plans are for, before anybody sees them: whoever runs one finds it in the record.
 fn note(experiment: Option<&Name>, plans: &[Plan], common: &Common) -> Result<(), Error> {
     let Some(experiment) = experiment else { return Ok(()) };
-    let clock = common.given_time()?.map_or(Clock::system(), Clock::fixed);
+    let clock = common.given_time().map_or(Clock::system(), Clock::fixed);
     Ok(Runtime::new(&common.store, clock)?.compiled_for(experiment, plans)?)
 }
 
@@ -307,14 +307,21 @@ fn identifier(text: &str) -> Result<Name, String> {
     Name::new(text).ok_or_else(|| format!("expected an identifier of the form {}", Name::PATTERN))
 }
 
+/// So many plans are held in memory before the first is written.
+const MOST_SEEDS: u64 = 1_000_000;
+
 /// `7`, or `1..5` with both ends.
 fn seeds(text: &str) -> Result<std::ops::RangeInclusive<u64>, Error> {
     let wrong = || CliError::Usage(format!("--seed {text:?}: expected a whole number, or a rising range such as 1..5"));
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
     let (from, to) = (number(from)?, number(to)?);
-    if from > to || to - from >= 1_000_000 {
+    if from > to {
         return Err(wrong().into());
+    }
+    if to - from >= MOST_SEEDS {
+        let message = format!("--seed {text:?}: at most {MOST_SEEDS} seeds at once, each is a plan");
+        return Err(CliError::Usage(message).into());
     }
     Ok(from..=to)
 }

@@ -54,23 +54,23 @@ enum Question {
     },
     /// Print where every attempt stands, in the order of creation: a table on a terminal, one xt.status/1 a line otherwise
     Status {
-        /// Only what belongs to this experiment, node, run, operation, plan or run record
+        /// Only what belongs to this experiment, node, run, operation, plan or run record (that one also as file or -)
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
-    /// Print what an id stands for: attempts as xt.status/1, an action as xt.action/1, an experiment as xt.quiescence/1
+    /// Print what an id stands for: attempts as xt.status/1, an action as xt.action/1, an experiment that has no attempts yet as xt.quiescence/1 (`wait` prints that of any)
     Show {
         /// An id that the record knows
         id: String,
     },
     /// Tell in a paragraph what ran, on what, and how it ended
     Why {
-        /// A run: its attempt, operation, run, plan or run record
+        /// A run: its attempt, operation, run or plan, or its run record as id, file or -
         run: String,
     },
     /// Print what a run reports, line by line as it comes, until it has ended
     Tail {
-        /// A run: its attempt, operation, run, plan or run record; of several attempts the last
+        /// A run: its attempt, operation, run or plan, or its run record as id, file or -; of several attempts the last
         run: String,
         /// Begin after so many lines: those that were read before
         #[arg(long, value_name = "LINES", default_value_t = 0)]
@@ -79,7 +79,7 @@ enum Question {
     /// Write what a run measured, step by step, for programs that draw curves; a run that goes on is written as far as it is
     #[command(group = clap::ArgGroup::new("form").required(true).multiple(true))]
     Export {
-        /// A run: its attempt, operation, run, plan or run record; of several attempts the last
+        /// A run: its attempt, operation, run or plan, or its run record as id, file or -; of several attempts the last
         run: String,
         /// A table, one row a step
         #[arg(long, value_name = "FILE", group = "form")]
@@ -257,12 +257,12 @@ fn main() -> ExitCode {
         let common = &log.common;
         match &log.question {
             Question::Events { after, follow } => events(common, *after, *follow),
-            Question::Status { id } => status(&open(common)?, id.as_deref()),
-            Question::Show { id } => show(&open(common)?, id),
-            Question::Why { run } => why(common, run),
-            Question::Tail { run, after } => tail(common, run, *after),
+            Question::Status { id } => status(&open(common)?, id.as_deref().map(meant).transpose()?.as_deref()),
+            Question::Show { id } => show(&open(common)?, &meant(id)?),
+            Question::Why { run } => why(common, &meant(run)?),
+            Question::Tail { run, after } => tail(common, &meant(run)?, *after),
             Question::Export { run, csv, tensorboard, dvclive, mlflow } => {
-                export(common, run, [csv, tensorboard, dvclive, mlflow].map(Option::as_deref))
+                export(common, &meant(run)?, [csv, tensorboard, dvclive, mlflow].map(Option::as_deref))
             }
             Question::Wait { experiment, timeout, starting } => wait(common, experiment, *timeout, starting),
             Question::Cancel { experiment } => cancel(common, experiment),
@@ -294,13 +294,26 @@ fn open_to_write(common: &Common) -> Result<Record, Error> {
     Ok(Record::open(&Store::open(&common.store)?.record_path())?)
 }
 
-fn clock(common: &Common) -> Result<Clock, Error> {
-    Ok(common.given_time()?.map_or(Clock::system(), Clock::fixed))
+fn clock(common: &Common) -> Clock {
+    common.given_time().map_or(Clock::system(), Clock::fixed)
 }
 
 fn runtime(common: &Common) -> Result<Runtime, Error> {
     Store::open(&common.store)?;
-    Ok(Runtime::new(&common.store, clock(common)?)?)
+    Ok(Runtime::new(&common.store, clock(common))?)
+}
+
+/// An id as it stands, or that of the document in a file or on standard input.
+fn meant(text: &str) -> Result<String, Error> {
+    let file = text.contains(['/', '.']) && Path::new(text).is_file();
+    if !file && text != "-" {
+        return Ok(text.into());
+    }
+    let source = Source::from(std::ffi::OsStr::new(text));
+    // What lies in a file needs no store.
+    let value = read_one(&source, &|_| Err(CliError::NoDocument(text.into()).into()))?.value;
+    let attempt = value.get("attempt").and_then(Value::as_str).map(String::from);
+    Ok(attempt.unwrap_or_else(|| value.identity().to_string()))
 }
 
 fn name(text: &str) -> Result<Name, Error> {
@@ -570,7 +583,7 @@ fn experiment(common: &Common, source: &Source, given: Option<&str>) -> Result<E
     };
     let store = Store::open_or_create(&common.store)?;
     let record = Record::open(&store.record_path())?;
-    record.new_experiment(&id, &value, clock(common)?.now())?;
+    record.new_experiment(&id, &value, clock(common).now())?;
     print(&[record.quiescence(&id)?])
 }
 

@@ -59,7 +59,7 @@ struct XtRun {
     /// Try again what a run that did not succeed tried: a new attempt with an identity and a record of its own
     #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "attach", "cancel"])]
     retry: Option<Name>,
-    /// Ask for a run to be stopped at its next step, after a snapshot, and wait until it has ended
+    /// Ask for a run to be stopped at its next step, after a snapshot, and wait until it has ended; one that has ended or ends first is reported as it is, with the exit status of its own end
     #[arg(long, value_name = "RUN", value_parser = identifier, conflicts_with_all = ["plans", "operation_id", "attach", "cancel", "retry", "detach"])]
     drain: Option<Name>,
     /// Go on from the last snapshot of a run that was drained, or that ended early, as a new attempt
@@ -181,7 +181,7 @@ type Left = Cell<Option<Signal>>;
 
 impl XtRun {
     fn runtime(&self) -> Result<Runtime, Error> {
-        let clock = self.common.given_time()?.map_or(Clock::system(), Clock::fixed);
+        let clock = self.common.given_time().map_or(Clock::system(), Clock::fixed);
         Ok(Runtime::new(&self.common.store, clock)?)
     }
 

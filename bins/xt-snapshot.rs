@@ -264,7 +264,7 @@ impl XtSnapshot {
         }
         let from = original.nearest(store, step)?;
         let begin = from.as_ref().map_or(0, |start| start.step);
-        let clock = self.common.given_time()?.map_or(Clock::system(), Clock::fixed);
+        let clock = self.common.given_time().map_or(Clock::system(), Clock::fixed);
         let (runtime, signals) = (Runtime::new(&self.common.store, clock)?, Signals::block()?);
         let attempt = runtime.submit_or_get(&original.request(from, step, true), &worker)?.id;
         let mut progress = Progress::new(&self.common, "snapshot", step - begin, "steps");

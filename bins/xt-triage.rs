@@ -340,7 +340,7 @@ fn localized(
     let from = original.nearest(&store, wanted - 1)?;
     let begin = from.as_ref().map_or(0, |start| start.step);
     let request = Request { mode: Mode::Localization, ..original.request(from, wanted, false) };
-    let clock = common.given_time()?.map_or(Clock::system(), Clock::fixed);
+    let clock = common.given_time().map_or(Clock::system(), Clock::fixed);
     let (runtime, signals) = (Runtime::new(&common.store, clock)?, Signals::block()?);
     let attempt = runtime.submit_or_get(&request, &worker)?.id;
     let mut progress = Progress::new(common, "localize", wanted - begin, "steps");

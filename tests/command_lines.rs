@@ -69,3 +69,17 @@ fn a_command_line_that_cannot_be_read_is_told_to_programs_as_everything_else_is(
         assert!(plain.stderr.starts_with("error: ") && plain.stderr.contains("\n\nUsage: "), "{}", plain.stderr);
     }
 }
+
+#[test]
+fn variables_that_say_nothing_sensible_are_refused_by_name_before_anything_is_done() {
+    let folder = Folder::new();
+    folder.write("data/text.txt", "to be or not to be");
+    for (name, value, said) in
+        [("XT_STORE", "", "leave both away"), ("XT_NOW", "yesterday", "2026-01-31T12:00:00Z"), ("XT_NOW", "", "1970")]
+    {
+        let outcome = folder.xt("compile").args(["dataset", "data"]).env(name, value).run().expect(2);
+        assert!(outcome.stderr.contains(name) && outcome.stderr.contains(said), "{}", outcome.stderr);
+        assert!(outcome.stdout.is_empty() && !folder.at(".xt").exists(), "{name}={value}");
+    }
+    folder.xt("compile").args(["dataset", "data"]).env("XT_NOW", "1970-01-02T00:00:00Z").run().expect(0);
+}

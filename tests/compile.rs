@@ -59,6 +59,8 @@ fn seeds_that_are_no_seeds_are_a_wrong_command_line() {
     for seed in ["", "x", "-1", "5..1", "1..2..3", "1.5", "18446744073709551616", "0..9999999999"] {
         folder.xt("compile").arg(format!("--seed={seed}")).input(candidate(&folder, &[])).run().expect(2);
     }
+    let many = folder.xt("compile").arg("--seed=0..1000000").input(candidate(&folder, &[])).run().expect(2);
+    assert!(many.stderr.contains("at most 1000000 seeds"), "{}", many.stderr);
     let last = folder.xt("compile").args(["--seed", "18446744073709551615"]).input(candidate(&folder, &[])).run();
     assert_eq!(last.expect(0).document().pointer("/seed").unwrap().canonical(), "18446744073709551615");
 }

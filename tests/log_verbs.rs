@@ -212,6 +212,24 @@ fn a_story_tells_what_ran_on_what_and_how_it_ended_and_makes_nothing_up() {
 }
 
 #[test]
+fn a_run_is_named_by_its_record_in_a_file_and_a_file_of_something_else_is_nothing() {
+    let bench = Bench::new();
+    let run = bench.run(&bench.plan("", 3), &[]).run(Status::Succeeded, 0);
+    bench.run(&bench.plan("", 4), &[]).run(Status::Succeeded, 0);
+    let path = bench.store_path().with_file_name("run.json");
+    fs::write(&path, run.encode().canonical()).unwrap();
+    let file = path.to_str().unwrap();
+    for verb in ["status", "show"] {
+        let by_file = documents(&log(&bench, &[verb, file]), 0);
+        assert_eq!(by_file, documents(&log(&bench, &[verb, run.attempt.as_str()]), 0), "{verb}");
+        assert_eq!(by_file.len(), 1, "{verb}: not those of the other run");
+    }
+    assert_eq!(log(&bench, &["why", file]).stdout, log(&bench, &["why", run.attempt.as_str()]).stdout);
+    fs::write(&path, "{}").unwrap();
+    assert_eq!(word(&log(&bench, &["why", file]), 10), "record.unknown");
+}
+
+#[test]
 fn a_status_is_a_table_on_a_terminal_and_json_lines_elsewhere() {
     let bench = Bench::new();
     bench.run(&bench.plan("", 3), &[]).run(Status::Succeeded, 0);
