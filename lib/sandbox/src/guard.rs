@@ -247,7 +247,9 @@ impl Guard<'_> {
                 // Without a listener nobody counts, which is not the same as nothing.
                 self.heard = self.listener.as_ref().map(|_| Heard::default());
                 // A guard that is kept where it is only answers later.
-                self.stay.take().map(|stay| stay.end());
+                if let Some(stay) = self.stay.take() {
+                    stay.end().ok();
+                }
             }
             Ok(None) | Err(_) => self.handoff = None,
         }

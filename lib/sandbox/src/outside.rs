@@ -123,7 +123,9 @@ fn be_a_neighbour(way: Way, layers: Option<Network>, scene: &Scene, wire: &Owned
     apart(|| {
         without_layers(&scene, wire);
         // In the same process, which costs less than another: before this one, no layer stands.
-        layers.into_iter().for_each(|network| landlock_alone(&scene, wire, network));
+        if let Some(network) = layers {
+            landlock_alone(&scene, wire, network);
+        }
     });
     if let Some(network) = layers {
         // The neighbour itself is not confined by what a child of it does to itself.
