@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, read_one};
+use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, note, read_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
@@ -471,16 +471,16 @@ fn tail(common: &Common, text: &str, after: u64) -> Result<Exit, Error> {
 fn export(common: &Common, text: &str, [csv, tensorboard, dvclive, mlflow]: [Option<&Path>; 4]) -> Result<Exit, Error> {
     let curves = curves(common, text)?;
     if let Some(folder) = dvclive {
-        write_all(folder, &export::dvclive(&curves)?)?;
+        write_all(common, folder, &export::dvclive(&curves)?)?;
     }
     if let Some(folder) = mlflow {
         let absolute = std::path::absolute(folder).map_err(|source| unwritable(folder, source))?;
-        write_all(folder, &export::mlflow(&curves, &absolute.to_string_lossy())?)?;
+        write_all(common, folder, &export::mlflow(&curves, &absolute.to_string_lossy())?)?;
     }
     if let Some(folder) = tensorboard {
         // TensorBoard knows an event file by a part of its name, and takes a folder for a run.
         let path = format!("{0}/events.out.tfevents.{1}.{0}", curves.attempt, curves.started.unix());
-        write_all(folder, &[export::File { path, bytes: export::tensorboard(&curves) }])?;
+        write_all(common, folder, &[export::File { path, bytes: export::tensorboard(&curves) }])?;
     }
     if let Some(path) = csv {
         let mut output = Output::new(Some(path))?;
@@ -524,7 +524,12 @@ fn curves(common: &Common, text: &str) -> Result<Curves, Error> {
     })
 }
 
-fn write_all(folder: &Path, files: &[export::File]) -> Result<(), Error> {
+fn write_all(common: &Common, folder: &Path, files: &[export::File]) -> Result<(), Error> {
+    let there = files.iter().filter(|file| folder.join(&file.path).exists()).count();
+    if there > 0 {
+        let shown = folder.display();
+        note(common, &format!("xt-log: {there} files in {shown} were there before, and are written over"));
+    }
     for file in files {
         let path = folder.join(&file.path);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);

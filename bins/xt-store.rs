@@ -485,10 +485,16 @@ fn list(common: &Common) -> Result<Exit, Error> {
 
 fn verify(common: &Common, arguments: &VerifyArguments) -> Result<Exit, Error> {
     let store = Store::open(&common.store)?;
+    if let Some(other) = arguments.repair_from.as_deref() {
+        usable(other)?;
+    }
     let mut report = verified(common, &store)?;
     if let Some(other) = arguments.repair_from.as_deref() {
         let wanted = report.wanted();
         let repaired = if wanted.is_empty() { Vec::new() } else { repair(&store, other, &wanted)? };
+        if wanted.is_empty() {
+            note(common, &format!("xt-store: nothing is damaged, so nothing was taken from {}", other.display()));
+        }
         if !repaired.is_empty() {
             report = verified(common, &store)?;
         }
@@ -508,6 +514,24 @@ fn verified(common: &Common, store: &Store) -> Result<Report, Error> {
     }
     Ok(report)
 }
+
+/// Fails when nothing could be brought back from there, whether it is needed or not: a word that is mistyped shows at once.
+fn usable(other: &Path) -> Result<(), Error> {
+    if other.is_dir() {
+        return Ok(Store::open(other).map(drop)?);
+    }
+    let failed = |source| CliError::Read { name: other.display().to_string(), source };
+    let mut start = [0; 4];
+    let read = File::open(other).and_then(|mut file| file.read_exact(&mut start));
+    match read {
+        Ok(()) if start == ZSTD_MAGIC => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(failed(error).into()),
+        _ => Err(failed(io::Error::other("it is neither a store nor an archive that xt-freeze wrote")).into()),
+    }
+}
+
+/// First bytes of a zstd frame (RFC 8878, 3.1.1).
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Brings back objects from a store or an archive; gives those that it had.
 fn repair(store: &Store, other: &Path, wanted: &[Digest]) -> Result<Vec<Digest>, Error> {
@@ -586,7 +610,12 @@ fn collect(common: &Common, arguments: &GcArguments) -> Result<Exit, Error> {
     if !arguments.apply {
         note(common, "xt-store: nothing was changed; --apply removes what the report calls unnamed");
     }
-    if report.waiting > 0 {
+    if report.packs_removed > 0 {
+        let (unnamed, freed) = (&report.unnamed, report.freed - report.moved);
+        let gone = format!("{} objects of {} bytes without a name", unnamed.objects, unnamed.bytes);
+        note(common, &format!("xt-store: removed {gone}; {freed} bytes of the disk are free again"));
+    }
+    if report.packs_waiting > 0 {
         note(common, "xt-store: writers are at work that began before; the next gc removes what waits for them");
     }
     Ok(Exit::Yes)

@@ -1,8 +1,11 @@
 //! `xt-freeze`: only whole runs are frozen, archives depend on content alone, and no wrong byte passes.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
 use std::process::Command;
 
 use forge::{Files, fix_sums, pack, unpack};
@@ -695,4 +698,35 @@ fn tar_of(files: &Files, change: impl Fn(&mut tar::Builder<Vec<u8>>)) -> Vec<u8>
 
 fn compressed(tar: &[u8]) -> Vec<u8> {
     zstd::encode_all(tar, 1).unwrap()
+}
+
+#[test]
+fn a_tool_that_is_killed_while_it_writes_a_file_leaves_nothing_beside_it() {
+    let folder = Folder::new();
+    let bytes = frozen(&folder);
+    let before: BTreeSet<_> = entries_of(folder.path());
+    let mut child = folder.xt("freeze").args(["cat", "-", "model/model.safetensors", "-o", "weights"]).start();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes[..bytes.len() / 2]).unwrap();
+    let opened = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    // It has a file open in this folder that has no name.
+    let nameless = || {
+        let links = fs::read_dir(&opened).unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.starts_with(folder.path()) && link.to_string_lossy().ends_with("(deleted)")).count()
+    };
+    while nameless() == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it waits for the rest of its input");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), None, "killed");
+    assert_eq!(entries_of(folder.path()), before);
+    drop(stdin);
+    let cat = ["cat", "-", "model/model.safetensors", "-o", "weights"];
+    folder.xt("freeze").args(cat).input(bytes).run().expect(0);
+    assert_eq!(entries_of(folder.path()).difference(&before).count(), 1, "control: the file itself");
+}
+
+fn entries_of(path: &std::path::Path) -> BTreeSet<std::ffi::OsString> {
+    fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }

@@ -247,3 +247,12 @@ fn a_bundle_that_does_not_verify_is_neither_exported_nor_signed() {
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert!(!left.iter().any(|name| name == "out" || name.contains(".tmp")), "{left:?}");
 }
+
+#[test]
+fn a_demanded_signature_that_is_nowhere_is_named_with_the_place_that_was_looked_at() {
+    let (folder, _) = signed();
+    fs::remove_file(folder.at("model.tar.zst.intoto.jsonl")).unwrap();
+    let outcome = folder.xt("freeze").args(["verify", "--key", "p256.pem.pub", "model.tar.zst"]).run().expect(1);
+    let says = ["model.tar.zst.intoto.jsonl", "there are no signatures here", "--signatures"];
+    assert!(says.iter().all(|part| outcome.stderr.contains(part)), "{}", outcome.stderr);
+}

@@ -60,13 +60,13 @@ fn gc_says_what_would_go_and_only_apply_removes_it() {
     let young = folder.xt("store").args(["gc", "--apply"]).run().expect(0);
     assert_eq!(number(&young, "/spared/objects"), 1, "by default a day old things stay");
     let done = folder.xt("store").args(["gc", "--apply", "--older-than", "0s"]).run().expect(0);
-    assert_eq!(number(&done, "/removed"), 1);
+    assert_eq!(number(&done, "/packs_removed"), 1);
     folder.xt("store").args(["get", &waste.to_string()]).run().expect(11);
     folder.xt("store").args(["get", &kept.to_string()]).run().expect(0);
     folder.xt("store").args(["unpin", &kept.to_string()]).run().expect(0);
     folder.xt("store").args(["unpin", &kept.to_string()]).run().expect(2);
     let done = folder.xt("store").args(["gc", "--apply", "--older-than", "0s"]).run().expect(0);
-    assert_eq!(number(&done, "/removed"), 1);
+    assert_eq!(number(&done, "/packs_removed"), 1);
     let wrong = folder.xt("store").args(["gc", "--older-than", "soon"]).run().expect(2);
     assert!(wrong.stderr.contains("12h"), "{}", wrong.stderr);
 }
@@ -283,7 +283,7 @@ impl Crowd<'_> {
         while self.goes_on() {
             let report = self.folder.xt("store").args(["gc", "--apply", "--older-than", "0s"]).run().expect(0);
             self.done[1].fetch_add(1, Ordering::Relaxed);
-            self.done[2].fetch_add(number(&report, "/removed"), Ordering::Relaxed);
+            self.done[2].fetch_add(number(&report, "/packs_removed"), Ordering::Relaxed);
             assert_eq!(report.document().get("stuck"), Some(&Value::List(Vec::new())));
         }
     }
@@ -313,5 +313,95 @@ impl Crowd<'_> {
         let names = self.folder.xt("store").arg("refs").run().expect(0).documents();
         let found = names.iter().find(|line| line.get("name").and_then(Value::as_str) == Some(name))?;
         Some(found.get("digest").and_then(Value::as_str)?.to_owned())
+    }
+}
+
+#[test]
+fn what_cannot_repair_is_said_at_once_although_nothing_is_damaged() {
+    let folder = Folder::new();
+    put(&folder, b"sound");
+    folder.write("text", "no archive at all");
+    for (other, says) in [("nonsense", "nonsense"), ("text", "neither a store nor an archive")] {
+        let refused = folder.xt("store").args(["verify", "--repair-from", other]).run().expect(20);
+        assert!(refused.stderr.contains(says) && refused.stdout.is_empty(), "{}", refused.stderr);
+    }
+    folder.xt("store").args(["--store", "other", "put"]).input("x").run().expect(0);
+    let sound = folder.xt("store").args(["verify", "--repair-from", "other"]).run().expect(0);
+    assert!(sound.stderr.contains("nothing is damaged"), "{}", sound.stderr);
+}
+
+#[test]
+fn two_stores_pushed_and_pulled_beside_collections_that_are_killed_lose_nothing() {
+    let folder = Folder::new();
+    let end = Instant::now() + Duration::from_secs(5);
+    let stores = [("west", "077"), ("east", "002")];
+    for (store, umask) in stores {
+        folder
+            .sh(&format!("umask {umask}; echo first | xt-store --store {store} put --name {store}/first"))
+            .run()
+            .expect(0);
+    }
+    // Names that a put, and then a push or pull, has reported; each leads to a document that leads to data.
+    let done: std::sync::Mutex<Vec<(String, Digest, Digest)>> = std::sync::Mutex::default();
+    let (killed, collected) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for (index, (store, umask)) in stores.into_iter().enumerate() {
+            let (folder, done, killed, collected) = (&folder, &done, &killed, &collected);
+            let other = stores[1 - index].0;
+            scope.spawn(move || {
+                for round in 0_u64.. {
+                    if Instant::now() > end {
+                        return;
+                    }
+                    let data = noise(if round % 3 == 0 { 1_300_000 } else { 5000 }, round * 2 + index as u64);
+                    let data_digest = Digest::of(&data);
+                    folder.write(format!("{store}.data"), data);
+                    let text = format!("{{\"data\":\"{data_digest}\",\"round\":{round}}}");
+                    folder.write(format!("{store}.text"), &text);
+                    let name = format!("{store}/{round}");
+                    let script = format!(
+                        "umask {umask}; export XT_STORE={store}; xt-store put {store}.data --name {store}-data/{round}; \
+                         xt-store put {store}.text --name {name}; xt-store refs --remove {store}-data/{round}; \
+                         printf waste{round} | xt-store put; xt-store push {other} {name}; xt-store pull {other} {other}"
+                    );
+                    folder.sh(&script).run().expect(0);
+                    done.lock().unwrap().push((name, Digest::of(text.as_bytes()), data_digest));
+                }
+            });
+            scope.spawn(move || {
+                for round in 0_u64.. {
+                    if Instant::now() > end {
+                        return;
+                    }
+                    let arguments = ["--store", store, "gc", "--apply", "--older-than", "0s"];
+                    let mut child = folder.xt("store").args(arguments).start();
+                    if round % 3 != 2 {
+                        std::thread::sleep(Duration::from_millis(round * 7 % 40));
+                        child.kill().unwrap();
+                    }
+                    let ended = child.wait_with_output().unwrap().status;
+                    assert!(ended.code().is_none_or(|code| code == 0 || code == 75), "{ended}");
+                    if ended.code().is_some() { collected } else { killed }.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap();
+    let (killed, collected) = (killed.into_inner(), collected.into_inner());
+    eprintln!("{} pushed and pulled, {collected} collections, {killed} more were killed", done.len());
+    assert!(done.len() > 2 && killed > 0 && collected > 0, "all of them got to work");
+    for (store, _) in stores {
+        let names = folder.xt("store").args(["--store", store, "refs"]).run().expect(0).stdout;
+        for (name, text, data) in &done {
+            assert!(names.contains(&format!("\"name\":\"{name}\"")), "{name} is gone from {store}");
+            for digest in [text, data] {
+                folder.xt("store").args(["--store", store, "get", &digest.to_string(), "-o", "out"]).run().expect(0);
+                assert_eq!(Digest::of(&fs::read(folder.at("out")).unwrap()), *digest);
+            }
+        }
+        folder.xt("store").args(["--store", store, "verify"]).run().expect(0);
+        folder.xt("store").args(["--store", store, "gc", "--apply", "--older-than", "0s"]).run().expect(0);
+        let left = folder.xt("store").args(["--store", store, "gc", "--older-than", "0s"]).run().expect(0);
+        assert_eq!(number(&left, "/unnamed/objects"), 0, "{}", left.stdout);
     }
 }

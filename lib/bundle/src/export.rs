@@ -62,11 +62,8 @@ impl Exported {
     }
 
     /// Moves the folder to its place.
-    pub fn finish(mut self) -> Result<Bundle, BundleError> {
-        let Folder { target, temporary, .. } = &self.folder;
-        let failed = BundleError::stream("rename", &target.display().to_string());
-        std::fs::rename(temporary, target).map_err(failed)?;
-        self.folder.moved = true;
+    pub fn finish(self) -> Result<Bundle, BundleError> {
+        self.folder.arrive()?;
         Ok(self.bundle)
     }
 }
@@ -96,6 +93,21 @@ impl Folder {
         let dir =
             Dir::open_ambient_dir(&temporary, ambient_authority()).map_err(BundleError::stream("open", &shown))?;
         Ok(Self { target: target.into(), temporary, model, dir, files: Vec::new(), moved: false })
+    }
+
+    /// Moves it to its place, if that is still free.
+    fn arrive(mut self) -> Result<(), BundleError> {
+        let shown = self.target.display().to_string();
+        // A folder would move onto an empty one that somebody else made meanwhile.
+        if self.target.symlink_metadata().is_ok() {
+            return Err(BundleError::Exists { path: shown });
+        }
+        std::fs::rename(&self.temporary, &self.target).map_err(|error| match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => BundleError::Exists { path: shown },
+            _ => BundleError::stream("rename", &shown)(error),
+        })?;
+        self.moved = true;
+        Ok(())
     }
 
     /// Writes a file of the bundle, if it is wanted.
@@ -173,5 +185,17 @@ mod tests {
         assert!(folder.place("/out", &mut &b"c"[..]).is_err());
         drop(folder);
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_two_exports_to_one_place_the_second_to_end_is_told_so() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("new");
+        let folder = Folder::new(&target, false).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("theirs"), "x").unwrap();
+        let error = folder.arrive().unwrap_err();
+        assert!(matches!(&error, BundleError::Exists { .. }), "{error}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "and leaves nothing");
     }
 }

@@ -1,9 +1,12 @@
-//! Writing results: each document whole, every failure seen, files by temporary name and rename.
+//! Writing results: each document whole, every failure seen, files without a name until they are whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use xt_core::canonical::Value;
 
 use crate::error::{CliError, Error};
@@ -22,7 +25,12 @@ enum Target {
         path: PathBuf,
         file: File,
     },
-    /// A file, under its temporary name until the tool is done.
+    /// A file without a name until the tool is done: when the tool is killed, nothing of it is left.
+    Unnamed {
+        path: PathBuf,
+        file: File,
+    },
+    /// The same where the file system makes no files without a name: one under a temporary name.
     File {
         path: PathBuf,
         temporary: PathBuf,
@@ -43,11 +51,13 @@ impl Output {
         if path.is_dir() {
             return Err(wrong(io::ErrorKind::IsADirectory.into()).into());
         }
-        let name = path.file_name().ok_or_else(|| CliError::NoFile(path.into()))?;
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
+        if path.file_name().is_none() {
+            return Err(CliError::NoFile(path.into()).into());
+        }
+        if let Some(file) = unnamed(path) {
+            return Ok(Self { target: Target::Unnamed { path: path.into(), file } });
+        }
+        let temporary = temporary(path);
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(wrong)?;
         Ok(Self { target: Target::File { path: path.into(), temporary, file } })
     }
@@ -55,7 +65,9 @@ impl Output {
     fn name(&self) -> String {
         match &self.target {
             Target::Stdout => "standard output".into(),
-            Target::Device { path, .. } | Target::File { path, .. } => path.display().to_string(),
+            Target::Device { path, .. } | Target::Unnamed { path, .. } | Target::File { path, .. } => {
+                path.display().to_string()
+            }
         }
     }
 
@@ -73,7 +85,9 @@ impl Output {
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.target {
             Target::Stdout => write_out(bytes),
-            Target::Device { file, .. } | Target::File { file, .. } => file.write_all(bytes),
+            Target::Device { file, .. } | Target::Unnamed { file, .. } | Target::File { file, .. } => {
+                file.write_all(bytes)
+            }
         };
         written.map_err(|source| CliError::Write { name: self.name(), source }.into())
     }
@@ -81,12 +95,49 @@ impl Output {
     /// Makes a file appear under its name, durable. Without this call nothing does.
     pub fn finish(mut self) -> Result<(), Error> {
         let name = self.name();
-        let Target::File { path, temporary, file } = &self.target else { return Ok(()) };
-        let done = file.sync_all().and_then(|()| fs::rename(temporary, path));
+        let done = match &self.target {
+            Target::Stdout | Target::Device { .. } => return Ok(()),
+            Target::Unnamed { path, file } => file.sync_all().and_then(|()| name_it(file, path)),
+            Target::File { path, temporary, file } => file.sync_all().and_then(|()| fs::rename(temporary, path)),
+        };
         done.map_err(|source| CliError::Write { name, source })?;
         self.target = Target::Stdout;
         Ok(())
     }
+}
+
+/// A file without a name in the folder of `path`; `None` where the file system or the system makes none, or would give it
+/// no name later.
+fn unnamed(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = OpenOptions::new().write(true).custom_flags(OFlag::O_TMPFILE.bits()).open(folder).ok()?;
+    link_of(&file).exists().then_some(file)
+}
+
+/// Where the system shows an open file.
+fn link_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Gives a file its name. A name that is taken cannot be given to another file at once, so then there is a temporary one
+/// between two calls.
+fn name_it(file: &File, path: &Path) -> io::Result<()> {
+    let link = |name: &Path| nix::unistd::linkat(AT_FDCWD, &link_of(file), AT_FDCWD, name, AtFlags::AT_SYMLINK_FOLLOW);
+    match link(path) {
+        Err(nix::errno::Errno::EEXIST) => {}
+        done => return Ok(done?),
+    }
+    let between = temporary(path);
+    link(&between)?;
+    fs::rename(&between, path).inspect_err(|_| drop(fs::remove_file(&between)))
+}
+
+/// A name beside `path` that says what it is.
+fn temporary(path: &Path) -> PathBuf {
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(path.file_name().unwrap_or_default());
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(temporary)
 }
 
 /// Unbuffered, so that a full disk or closed pipe shows here and not at exit.
@@ -139,6 +190,33 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let mut output = Output::new(Some(&path)).unwrap();
         output.line("whole").unwrap();
+        output.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_replaced_whole_and_stays_until_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.json");
+        fs::write(&path, "before").unwrap();
+        let mut output = Output::new(Some(&path)).unwrap();
+        output.line("after").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        output.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_system_without_unnamed_files_gets_a_temporary_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.json");
+        let temporary = temporary(&path);
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary).unwrap();
+        let mut output = Output { target: Target::File { path: path.clone(), temporary: temporary.clone(), file } };
+        output.line("whole").unwrap();
+        assert!(temporary.exists() && !path.exists());
         output.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"whole\n");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

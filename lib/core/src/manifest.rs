@@ -78,6 +78,7 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<snapshot::SnapshotDiff>(),
         entry::<status::Status>(),
         entry::<trace::Trace>(),
+        entry::<withdrawal::Withdrawal>(),
     ])
 }
 

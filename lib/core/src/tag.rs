@@ -73,4 +73,6 @@ tags! {
     PROMOTION_POLICY = "xt.promotion-policy/1";
     /// Which bundle was chosen, and on what.
     PROMOTION = "xt.promotion/1";
+    /// Something that is not to be relied on any more.
+    WITHDRAWAL = "xt.withdrawal/1";
 }

@@ -35,7 +35,13 @@ pub fn signatures(
             }
         }
         if found.len() == before && wrong.is_empty() {
-            let message = format!("none of {} signatures is by key {id}", envelopes.len());
+            let message = match envelopes.len() {
+                0 => format!(
+                    "there are no signatures here, and one by key {id} is asked for; --signatures names another file"
+                ),
+                1 => format!("the one signature is not by key {id}"),
+                count => format!("none of {count} signatures is by key {id}"),
+            };
             faults.add(name, "signature.missing", message);
         }
         for why in wrong {

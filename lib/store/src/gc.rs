@@ -65,14 +65,14 @@ xt_core::record! {
         unnamed: Sum,
         /// Objects that no name leads to, and that stay: they are too young, or share a pack with too much that is named.
         spared: Sum,
-        /// Packs removed.
-        removed: u64,
+        /// Packs removed; `unnamed` counts the objects.
+        packs_removed: u64,
         /// Bytes of the packs removed.
         freed: u64,
         /// Bytes of what was copied out of them first.
         moved: u64,
         /// Packs that are condemned and wait for writers that were at work before.
-        waiting: u64,
+        packs_waiting: u64,
         /// Packs that must stay, since something in them is needed and damaged.
         stuck: Vec<Digest>,
     }
@@ -96,10 +96,10 @@ impl Store {
             named: Sum { objects: 0, bytes: 0 },
             unnamed: Sum { objects: 0, bytes: 0 },
             spared: Sum { objects: 0, bytes: 0 },
-            removed: 0,
+            packs_removed: 0,
             freed: 0,
             moved: 0,
-            waiting: 0,
+            packs_waiting: 0,
             stuck: Vec::new(),
         };
         let before = condemned::generations(&self.layout)?;
@@ -201,7 +201,7 @@ impl Store {
             return Ok(condemned::retire(&self.layout, generation)?);
         }
         if self.elders(generation.number)? {
-            report.waiting += packs.len() as u64;
+            report.packs_waiting += packs.len() as u64;
             return Ok(());
         }
         // From here on whoever gives a name to something in these packs copies it out first.
@@ -211,7 +211,7 @@ impl Store {
         report.moved += moved;
         for pack in packs.difference(&stuck) {
             report.freed += self.remove_pack(*pack)?;
-            report.removed += 1;
+            report.packs_removed += 1;
         }
         disk::sync_directory(&self.packs).map_err(StoreError::system("write", &self.pack_path("")))?;
         if stuck.is_empty() {

@@ -47,11 +47,11 @@ fn what_no_name_leads_to_goes_and_everything_else_stays() {
     assert_eq!((before.named.objects, before.unnamed.objects, before.unnamed.bytes), (3, 1, 2 << 20));
     assert!(store.contains(waste).unwrap(), "control: a look changes nothing");
     let young = collect(&store, &Collection { older_than: Duration::from_hours(1), ..NOW });
-    assert_eq!((young.spared.objects, young.removed), (1, 0), "what was just put can still be named");
+    assert_eq!((young.spared.objects, young.packs_removed), (1, 0), "what was just put can still be named");
     let mut gone = Vec::new();
     let mut none = || Ok::<_, StoreError>(Vec::new());
     let done = store.collect(&NOW, &mut none, &mut |digest, _| gone.push(digest)).unwrap();
-    assert_eq!((gone, done.removed, done.waiting), (vec![waste], 1, 0));
+    assert_eq!((gone, done.packs_removed, done.packs_waiting), (vec![waste], 1, 0));
     assert!(done.freed > 2 << 20, "{done:?}");
     assert!(matches!(store.get(waste), Err(StoreError::Missing { .. })));
     for digest in [data, listing, pinned] {
@@ -59,7 +59,7 @@ fn what_no_name_leads_to_goes_and_everything_else_stays() {
     }
     assert!(store.verify().unwrap().damaged.is_empty());
     assert!(store.unpin(pinned).unwrap());
-    assert_eq!(collect(&store, &NOW).removed, 1, "a pin given up keeps nothing");
+    assert_eq!(collect(&store, &NOW).packs_removed, 1, "a pin given up keeps nothing");
     assert!(!store.contains(pinned).unwrap());
 }
 
@@ -85,13 +85,13 @@ fn a_pack_that_is_partly_needed_is_rewritten() {
     store.set_reference("a", kept, "").unwrap();
     store.set_reference("b", block_shared, "").unwrap();
     let done = collect(&store, &NOW);
-    assert_eq!((done.removed, done.stuck.len()), (1, 0));
+    assert_eq!((done.packs_removed, done.stuck.len()), (1, 0));
     assert!(done.moved > 3 << 20 && done.moved < 4 << 20, "{done:?}");
     assert_eq!(Digest::of(&store.get(kept).unwrap()), kept);
     assert_eq!(Digest::of(&store.get(block_shared).unwrap()), block_shared);
     assert_eq!(store.list().unwrap().len(), 2);
     let again = collect(&store, &NOW);
-    assert_eq!((again.removed, again.unnamed.objects, packs(&store).len()), (0, 0, 1), "nothing more to do");
+    assert_eq!((again.packs_removed, again.unnamed.objects, packs(&store).len()), (0, 0, 1), "nothing more to do");
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn a_hold_keeps_what_has_no_name_yet_and_what_it_finds() {
     let hold = store.hold().unwrap();
     let stored = store.put(b"is put now").unwrap();
     let meanwhile = collect(&other, &NOW);
-    assert_eq!((meanwhile.removed, meanwhile.waiting), (0, 2));
+    assert_eq!((meanwhile.packs_removed, meanwhile.packs_waiting), (0, 2));
     store.set_reference("found", found, "").unwrap();
     drop(hold);
     let after = collect(&other, &NOW);
-    assert_eq!((after.removed, after.waiting), (2, 0));
+    assert_eq!((after.packs_removed, after.packs_waiting), (2, 0));
     assert_eq!(store.get(found).unwrap(), b"was there", "it was named while it was condemned");
     assert!(matches!(other.get(stored), Err(StoreError::Missing { .. })), "control: the other was not");
 }
@@ -116,16 +116,16 @@ fn the_same_bytes_put_again_beside_a_condemned_copy_outlive_it() {
     let (_folder, store) = store();
     let first = store.put(b"the same bytes").unwrap();
     let hold = store.hold().unwrap();
-    assert_eq!(collect(&store, &NOW).waiting, 1);
+    assert_eq!(collect(&store, &NOW).packs_waiting, 1);
     let other = Store::open(store.path()).unwrap();
     let again = other.hold().unwrap();
     assert_eq!(other.put(b"the same bytes").unwrap(), first);
     assert_eq!(packs(&store).len(), 2, "under a name of its own");
     drop(hold);
-    assert_eq!(collect(&store, &NOW).removed, 1);
+    assert_eq!(collect(&store, &NOW).packs_removed, 1);
     assert_eq!(other.get(first).unwrap(), b"the same bytes");
     drop(again);
-    assert_eq!(collect(&store, &NOW).removed, 1);
+    assert_eq!(collect(&store, &NOW).packs_removed, 1);
     assert!(!Store::open(store.path()).unwrap().contains(first).unwrap());
 }
 
@@ -135,12 +135,12 @@ fn giving_a_name_to_something_condemned_saves_it_and_all_that_it_leads_to() {
     let data = store.put(&noise(2 << 20, 7)).unwrap();
     let top = store.put(format!("{{\"data\":\"{data}\"}}").as_bytes()).unwrap();
     let elder = store.hold().unwrap();
-    assert_eq!(collect(&store, &NOW).waiting, 2);
+    assert_eq!(collect(&store, &NOW).packs_waiting, 2);
     let other = Store::open(store.path()).unwrap();
     other.set_reference("late", top, "").unwrap();
     drop(elder);
     let done = collect(&store, &NOW);
-    assert_eq!((done.removed, done.stuck.len()), (2, 0));
+    assert_eq!((done.packs_removed, done.stuck.len()), (2, 0));
     assert_eq!(Digest::of(&other.get(data).unwrap()), data);
     assert!(other.verify().unwrap().damaged.is_empty());
 }

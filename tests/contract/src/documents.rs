@@ -52,6 +52,7 @@ use xt_core::manifest::run::{
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
 use xt_core::manifest::trace::{Stage, StageName, Trace};
+use xt_core::manifest::withdrawal::Withdrawal;
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
@@ -104,6 +105,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, comparisons::comparisons());
     add(&mut all, &comparisons::policies());
     add(&mut all, &comparisons::promotions());
+    let at = instant(1_700_000_000);
+    add(&mut all, &[Withdrawal { digest: digest("withdrawn"), why: String::from("mislabelled"), at }]);
     all
 }
 
@@ -122,6 +125,7 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
     match tag {
         "xt.candidate/1" => decode::<Hypothesis>(value),
         "xt.dataset/1" => decode::<Dataset>(value),
+        "xt.withdrawal/1" => decode::<Withdrawal>(value),
         "xt.intent/1" => decode::<Intent>(value),
         "xt.plan/1" => decode::<Plan>(value),
         "xt.run/1" => decode::<Run>(value),

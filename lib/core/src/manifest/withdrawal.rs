@@ -5,13 +5,11 @@ use alloc::string::String;
 
 use crate::digest::Digest;
 use crate::instant::Instant;
-
-/// What the document is.
-pub const TAG: &str = "xt.withdrawal/1";
+use crate::tag;
 
 crate::record! {
     /// An object that is not to be relied on any more.
-    pub struct Withdrawal as TAG {
+    pub struct Withdrawal as tag::WITHDRAWAL {
         /// The object.
         digest: Digest,
         /// Why, in words.

@@ -20,7 +20,7 @@ use crate::manifest::replay::Replay;
 use crate::manifest::run::Run;
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Trace;
-use crate::manifest::withdrawal::{self, Withdrawal};
+use crate::manifest::withdrawal::Withdrawal;
 use crate::tag;
 
 /// One thing came from another.
@@ -70,7 +70,7 @@ impl Lineage {
     pub fn add(&mut self, id: Digest, document: &Value) {
         let Some(kind) = document.get("schema").and_then(Value::as_str) else { return };
         self.kinds.insert(id, kind.to_string());
-        if kind == withdrawal::TAG {
+        if kind == tag::WITHDRAWAL {
             read(document, |withdrawal: Withdrawal| drop(self.withdrawals.insert(withdrawal.digest, withdrawal.why)));
         }
         for link in links(id, kind, document) {
