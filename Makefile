@@ -93,6 +93,13 @@ bench: build ## Time what matters, in pairs
 	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/stages
 	@benches/submit
 
+.PHONY: bench-store
+bench-store: build ## Time the store against borg, restic, git, casync, ostree and tar; installs those that are missing
+	@sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; for program in borg:borgbackup restic:restic casync:casync ostree:ostree; do \
+	  command -v $${program%%:*} > /dev/null || $$sudo apt-get install -y -qq $${program##*:} > /dev/null || true; done
+	cargo build --release -p xt --bin xt-store
+	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/store
+
 .PHONY: bench-train
 bench-train: libtorch ## Time training against plain PyTorch, which is installed from PyPI
 	cargo build --release -p xt -p xt-train

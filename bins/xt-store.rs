@@ -11,14 +11,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Tool, note, read_documents};
 use xt_core::canonical::Value;
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::field::{Field, Manifest as _, object};
-use xt_core::relpath::RelativePath;
 use xt_core::verb::settle::Machine as _;
 use xt_record::Record;
-use xt_store::tree::{self, Tree};
-use xt_store::{Collection, Reference, Report, Source, Store, Writer};
+use xt_store::{Collection, Reference, Report, Source, Store};
+
+#[path = "xt-store/folders.rs"]
+mod folders;
 
 /// Keep files by the SHA-256 of their bytes, and get them back verified
 ///
@@ -89,6 +90,9 @@ struct GetArguments {
     /// Write to FILE, which appears when all of it is verified
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// DIGEST is what `put -r` printed of a folder: write all of its files into the new folder that -o names
+    #[arg(long, short, requires = "output")]
+    recursive: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -195,7 +199,7 @@ impl Tool for Arguments {
                  file, in the order of the bytes of the whole path, then tree, digest, files and bytes of the folder; \
                  that digest is the SHA-256 of what sha256sum prints for the files in this order. ls: digest and bytes. \
                  \
-                 verify: one xt.store-report/1. refs and pin: name, digest and reason. gc: one xt.gc-report/1. du: name, \
+                 verify: one xt.store-report/1. refs and pin: name, digest and reason. get -r: tree, digest, files and bytes. gc: one xt.gc-report/1. du: name, \
                  objects, bytes, stored (bytes in packs) and alone (bytes that nothing else leads to) of each run, \
                  snapshots included, and of each other name; then one object for the whole store. push and pull: one \
                  xt.transfer/1. A path that is not UTF-8 is written \
@@ -205,6 +209,7 @@ impl Tool for Arguments {
             ("xt-store put model.safetensors", "Store a file."),
             ("tar -c src | xt-store put --name sources/today", "Store a stream under a name."),
             ("xt-store get sha256:9f86… -o model.safetensors", "Get it back."),
+            ("xt-store get -r sha256:4ca1… -o data/", "Get a folder back that put -r stored."),
             ("xt-store tree data/", "Say what a folder holds, in one digest."),
             ("xt-store verify", "Hash everything again."),
             ("xt-store verify --repair-from model.tar.zst", "Mend what is damaged from a bundle that holds it."),
@@ -229,11 +234,12 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<Exit, Error> {
     let common = &arguments.common;
     match arguments.command {
-        Some(Command::Put(put)) if put.recursive => put_trees(common, &put),
+        Some(Command::Put(put)) if put.recursive => folders::put(common, &put),
         Some(Command::Put(put)) => put_files(common, &put),
+        Some(Command::Get(get)) if get.recursive => folders::get(common, get.digest, get.output.as_deref()),
         Some(Command::Get(get)) => get_object(common, &get),
         Some(Command::Ls) => list(common),
-        Some(Command::Tree(tree)) => print_tree(common, &tree.path),
+        Some(Command::Tree(tree)) => folders::print(common, &tree.path),
         Some(Command::Verify(verify_arguments)) => verify(common, &verify_arguments),
         Some(Command::Canon(canon)) => canonical(common, &canon),
         Some(Command::Refs(refs)) => references(common, &refs),
@@ -284,7 +290,7 @@ fn put_files(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
         };
         let (digest, bytes) = match path.to_str() {
             Some("-") => writer.put_stream(Watched(io::stdin().lock(), &mut watch), Path::new("standard input"))?,
-            _ => put_file(&mut writer, Path::new(path), &mut watch)?,
+            _ => writer.put_again(Source::open(Path::new(path))?, &mut watch)?,
         };
         lines.push(file_line(&shown(path), digest, bytes));
         last = Some(digest);
@@ -293,13 +299,6 @@ fn put_files(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
     progress.finish();
     name_it(&store, arguments, last)?;
     print(&lines)
-}
-
-fn put_file(writer: &mut Writer<'_>, path: &Path, watch: &mut dyn FnMut(u64)) -> Result<(Digest, u64), Error> {
-    let mut source = Source::open(path)?;
-    let put = writer.put_stream(Watched(&mut source, watch), path)?;
-    source.unchanged()?;
-    Ok(put)
 }
 
 /// Tells how many bytes went through: a reader or writer, and whom to tell.
@@ -336,86 +335,6 @@ fn name_it(store: &Store, arguments: &PutArguments, digest: Option<Digest>) -> R
     match (&arguments.name, digest) {
         (Some(name), Some(digest)) => Ok(store.set_reference(name, digest, &arguments.reason)?),
         _ => Ok(()),
-    }
-}
-
-fn put_trees(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
-    single_name(arguments, arguments.paths.len())?;
-    let mut trees = Vec::new();
-    for path in &arguments.paths {
-        trees.push((path, Tree::open(Path::new(path))?));
-    }
-    let store = Store::open_or_create(&common.store)?;
-    let _hold = store.hold()?;
-    let mut writer = store.writer()?;
-    let (mut lines, mut last) = (Vec::new(), None);
-    for (path, tree) in &trees {
-        let listing = walk(common, "put", path, tree, &mut lines, |source| Ok(writer.put_source(source)?))?;
-        last = Some(put_listing(&mut writer, &listing)?);
-    }
-    writer.commit()?;
-    name_it(&store, arguments, last)?;
-    print(&lines)
-}
-
-/// The listing is an object, too: its digest is that of the tree.
-fn put_listing(writer: &mut Writer<'_>, listing: &str) -> Result<Digest, Error> {
-    Ok(writer.put(listing.as_bytes())?)
-}
-
-fn print_tree(common: &Common, path: &Path) -> Result<Exit, Error> {
-    let tree = Tree::open(path)?;
-    let mut lines = Vec::new();
-    walk(common, "tree", path.as_os_str(), &tree, &mut lines, |mut source| {
-        let mut hash = Hash(Hasher::new(), 0);
-        io::copy(&mut source, &mut hash)
-            .map_err(|error| CliError::Read { name: source.path().display().to_string(), source: error })?;
-        source.unchanged()?;
-        Ok((hash.0.finish(), hash.1))
-    })?;
-    print(&lines)
-}
-
-/// Adds a line for each file and one for the tree; gives the listing.
-fn walk(
-    common: &Common,
-    label: &str,
-    path: &std::ffi::OsStr,
-    tree: &Tree,
-    lines: &mut Vec<Value>,
-    mut take: impl FnMut(Source) -> Result<(Digest, u64), Error>,
-) -> Result<String, Error> {
-    let mut progress = Progress::new(common, label, tree.files().len() as u64, "files");
-    let (mut found, mut total): (Vec<(&RelativePath, Digest)>, u64) = (Vec::new(), 0);
-    for file in tree.files() {
-        let (digest, bytes) = take(tree.source(file)?)?;
-        lines.push(file_line(file.as_str(), digest, bytes));
-        found.push((file, digest));
-        total += bytes;
-        progress.update(found.len() as u64, file.as_str());
-    }
-    progress.finish();
-    let listing = tree::listing(found.iter().copied());
-    lines.push(object([
-        ("tree", shown(path).as_str().into()),
-        ("digest", text(Digest::of(listing.as_bytes()))),
-        ("files", (found.len() as u64).into()),
-        ("bytes", total.into()),
-    ]));
-    Ok(listing)
-}
-
-struct Hash(Hasher, u64);
-
-impl Write for Hash {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        self.1 += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

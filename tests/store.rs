@@ -442,3 +442,77 @@ fn a_store_on_a_read_only_disk_can_be_read() {
     assert_eq!(outcome.stdout.lines().count(), 4);
     assert!(outcome.stderr.contains("Read-only"), "{}", outcome.stderr);
 }
+
+#[test]
+fn a_folder_comes_back_whole_and_its_small_files_share_the_space_of_a_few() {
+    let folder = Folder::new();
+    for number in 0..300 {
+        folder.write(
+            format!("in/{}/{number}.txt", number % 7),
+            format!("a line that all files have, and {number}\n").repeat(9),
+        );
+    }
+    folder.write("in/large", noise(3 << 20, 1));
+    folder.write("in/empty", "");
+    let put = folder.xt("store").args(["put", "-r", "in", "--name", "in"]).run().expect(0);
+    let tree = put.documents().pop().unwrap().get("digest").and_then(Value::as_str).unwrap().to_owned();
+    let bytes: u64 = fs::read_dir(folder.at(".xt/packs")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    // Heads, lists and index entries of 300 files, beside the 3 MiB: far less than their 120 kB of text and 300 blocks.
+    assert!(bytes < (3 << 20) + 100_000, "{bytes}");
+    let got = folder.xt("store").args(["get", "-r", &tree, "-o", "out"]).run().expect(0);
+    assert_eq!(got.text("/digest"), tree);
+    shell(&folder, "diff -r in out").expect(0);
+    assert!(folder.xt("store").args(["get", "-r", &tree, "-o", "out"]).run().expect(20).stderr.contains("exists"));
+    folder.xt("store").arg("verify").run().expect(0);
+    // What is no listing is refused and leaves nothing.
+    let other = folder.xt("store").arg("put").input("no listing").run().expect(0).text("/digest");
+    folder.xt("store").args(["get", "-r", &other, "-o", "none"]).run().expect(10);
+    assert!(!folder.at("none").exists());
+    // One file of many, put alone, is there already.
+    let again = folder.xt("store").args(["put", "in/0/0.txt"]).run().expect(0);
+    assert_eq!(again.text("/digest"), put.documents()[0].get("digest").and_then(Value::as_str).unwrap());
+    let after: u64 = fs::read_dir(folder.at(".xt/packs")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    assert!(after - bytes < 300, "{after} {bytes}: only the text that is no listing is new");
+}
+
+#[test]
+fn what_has_not_changed_is_not_read_again_and_damage_that_was_met_is_healed_all_the_same() {
+    let folder = Folder::new();
+    folder.write("in/a", noise(600_000, 1));
+    folder.write("in/b", noise(5000, 2));
+    // Both must have rested, or they are read again.
+    shell(&folder, "touch -d '1 hour ago' in/a in/b").expect(0);
+    std::thread::sleep(Duration::from_secs(4));
+    let put = ["put", "-r", "in"];
+    let first = folder.xt("store").args(put).run().expect(0).stdout;
+    let read = || {
+        let traced =
+            shell(&folder, "strace -f -e trace=read -o trace xt-store put -r in; grep -c '= 5000$' trace || true");
+        traced.stdout.trim().lines().last().unwrap().to_owned()
+    };
+    let strace = shell(&folder, "strace -qq -e trace=none true && echo there || true").stdout.contains("there");
+    if strace {
+        assert_eq!(read(), "0", "its 5000 bytes are not read");
+    }
+    assert_eq!(folder.xt("store").args(put).run().expect(0).stdout, first);
+    // The digest of a changed file is new.
+    folder.write("in/b", noise(5000, 3));
+    if strace {
+        assert_ne!(read(), "0", "control: a file that was just written is read");
+    }
+    assert_ne!(folder.xt("store").args(put).run().expect(0).stdout, first);
+    for entry in fs::read_dir(folder.at(".xt/packs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|suffix| suffix == "pack") {
+            let mut bytes = fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    folder.xt("store").arg("verify").run().expect(1);
+    assert!(!folder.at(".xt/cache/seen").exists(), "what was met as damaged is read again");
+    folder.xt("store").args(put).run().expect(0);
+    let a = Digest::of(&noise(600_000, 1));
+    folder.xt("store").args(["get", &a.to_string(), "-o", "out"]).run().expect(0);
+}

@@ -144,9 +144,31 @@ pub fn remove(directory: &Dir, name: &OsStr) -> io::Result<()> {
 pub struct Fingerprint {
     /// Size in bytes.
     pub bytes: u64,
+    device: u64,
     inode: u64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl Fingerprint {
+    /// All of it as numbers.
+    pub const fn key(&self) -> [u64; 7] {
+        let ((modified, m), (changed, c)) = (self.modified, self.changed);
+        [
+            self.device,
+            self.inode,
+            self.bytes,
+            modified.cast_unsigned(),
+            m.cast_unsigned(),
+            changed.cast_unsigned(),
+            c.cast_unsigned(),
+        ]
+    }
+
+    /// The second of the last change of any kind.
+    pub fn last(&self) -> i64 {
+        self.modified.0.max(self.changed.0)
+    }
 }
 
 /// The fingerprint of a file now.
@@ -154,6 +176,7 @@ pub fn fingerprint(file: &File) -> io::Result<Fingerprint> {
     let found = file.metadata()?;
     Ok(Fingerprint {
         bytes: found.size(),
+        device: found.dev(),
         inode: found.ino(),
         modified: (found.mtime(), found.mtime_nsec()),
         changed: (found.ctime(), found.ctime_nsec()),

@@ -67,10 +67,12 @@ impl<'a> Reach<'a> {
             }
             match mentions(self.store, digest) {
                 Ok(found) => {
-                    for child in found.into_iter().filter(|child| *child != digest) {
-                        self.parents.entry(child).or_default().insert(digest);
-                        next.push(child);
+                    let mut children: Vec<Digest> = found.into_iter().filter(|child| *child != digest).collect();
+                    self.store.sort_by_place(&mut children);
+                    for child in &children {
+                        self.parents.entry(*child).or_default().insert(digest);
                     }
+                    next.extend(children);
                 }
                 Err(error) if error.exit() == Exit::Store => drop(self.unreadable.insert(digest, error)),
                 Err(error) => return Err(error),

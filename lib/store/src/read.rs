@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 use nix::fcntl::OFlag;
 use xt_core::canonical;
@@ -21,6 +22,9 @@ use crate::store::Store;
 /// So often a reader looks for a record. A listing of `packs/` that is made while a collection replaces a pack may show
 /// neither the old nor the new one; that it happens to every look is as good as impossible.
 const LOOKS: u32 = 4;
+
+/// So many blocks that objects share are kept, 1 MiB each.
+const SHARED: usize = 6;
 
 /// Why one copy of a record cannot be used.
 pub enum Unusable {
@@ -59,7 +63,7 @@ impl Store {
     /// Every object and its size in bytes, in the order of the digests.
     pub fn list(&self) -> Result<Vec<(Digest, u64)>, StoreError> {
         self.refresh()?;
-        Ok(self.index.read().unwrap_or_else(std::sync::PoisonError::into_inner).objects())
+        Ok(self.index.read().unwrap_or_else(PoisonError::into_inner).objects())
     }
 
     /// The bytes of an object.
@@ -160,8 +164,11 @@ impl Store {
     /// Shows every document of the store. What is damaged, or looks like a document and is none, is passed over: whoever
     /// wants to know about damage verifies.
     pub fn documents(&self, each: &mut dyn FnMut(Digest, &canonical::Value)) -> Result<(), StoreError> {
-        for (digest, bytes) in self.list()? {
-            if bytes > canonical::MAX_BYTES as u64 || !self.begins(digest, b"{\"")? {
+        let listed = self.list()?.into_iter().filter(|(_, bytes)| *bytes <= canonical::MAX_BYTES as u64);
+        let mut digests: Vec<Digest> = listed.map(|(digest, _)| digest).collect();
+        self.sort_by_place(&mut digests);
+        for digest in digests {
+            if !self.begins(digest, b"{\"")? {
                 continue;
             }
             let text = match self.get(digest) {
@@ -190,10 +197,33 @@ impl Store {
         }
     }
 
-    /// The plain bytes of a block of `object`.
-    fn block(&self, object: Digest, digest: Digest) -> Result<Vec<u8>, StoreError> {
-        self.first_sound(object, digest, Kind::is_block, |place| plain(place, self.record(place)?))
-            .map(|(_, bytes)| bytes)
+    /// The bytes of a piece of `object`.
+    fn piece(&self, object: Digest, extent: &Extent) -> Result<Vec<u8>, StoreError> {
+        let (start, end) = (extent.offset as usize, extent.offset as usize + extent.length as usize);
+        let beyond = || Unusable::Damage(format!("a piece reaches beyond its block {}", extent.block));
+        self.first_sound(object, extent.block, Kind::is_block, |place| {
+            if place.entry.head.plain > u64::from(extent.length) {
+                return self.shared_block(place)?.get(start..end).map(<[u8]>::to_vec).ok_or_else(beyond);
+            }
+            let bytes = plain(place, self.record(place)?)?;
+            if (start, end) == (0, bytes.len()) { Ok(bytes) } else { Err(beyond()) }
+        })
+        .map(|(_, bytes)| bytes)
+    }
+
+    /// The verified bytes of a block that several objects share. Objects that lie beside one another are often read one after
+    /// the other, so the last ones are kept.
+    pub(crate) fn shared_block(&self, place: &Place) -> Result<Arc<Vec<u8>>, Unusable> {
+        let kept = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept().iter().find(|(known, _)| known == place).map(|(_, block)| Arc::clone(block));
+        if let Some(block) = found {
+            return Ok(block);
+        }
+        let block = Arc::new(plain(place, self.record(place)?)?);
+        let mut kept = kept();
+        kept.insert(0, (*place, Arc::clone(&block)));
+        kept.truncate(SHARED);
+        Ok(block)
     }
 
     /// The first copy of a record that can be used. Packs may be replaced while we read, so there are more looks.
@@ -220,7 +250,11 @@ impl Store {
             }
         }
         Err(match fault {
-            Some((pack, problem)) => StoreError::Damaged { digest: object, pack, problem },
+            Some((pack, problem)) => {
+                // Whoever stores the same file again is to have it read, and so healed.
+                self.forget_seen();
+                StoreError::Damaged { digest: object, pack, problem }
+            }
             None => StoreError::Missing { digest },
         })
     }
@@ -282,16 +316,10 @@ impl Object<'_> {
             let problem = "its blocks are sound, but do not make up this object";
             return if right { Ok(false) } else { Err(self.damaged(problem.to_owned())) };
         };
-        let mut block = self.store.block(self.digest, extent.block).map_err(|error| match error {
+        let block = self.store.piece(self.digest, &extent).map_err(|error| match error {
             StoreError::Missing { digest } => self.damaged(format!("its block {digest} is missing")),
             other => other,
         })?;
-        let (start, length) = (extent.offset as usize, extent.length as usize);
-        if block.len() < start + length {
-            return Err(self.damaged(format!("a piece reaches beyond its block {}", extent.block)));
-        }
-        block.truncate(start + length);
-        block.drain(..start);
         if let Some(hasher) = &mut self.hasher {
             hasher.update(&block);
         }

@@ -55,6 +55,11 @@ impl Source {
         self.before.bytes
     }
 
+    /// What it looked like when it was opened.
+    pub(crate) const fn fingerprint(&self) -> &Fingerprint {
+        &self.before
+    }
+
     /// An error if the file was written to since it was opened. Ask after the last read.
     pub fn unchanged(&self) -> Result<(), StoreError> {
         let after = disk::fingerprint(&self.file).map_err(StoreError::system("read", &self.path))?;

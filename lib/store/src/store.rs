@@ -26,6 +26,8 @@ pub struct Store {
     pub(crate) packs: Dir,
     pub(crate) index: RwLock<Index>,
     files: Mutex<BTreeMap<Digest, Arc<File>>>,
+    /// Blocks that several objects share, verified and decoded, the latest first.
+    pub(crate) shared: Mutex<Vec<(Place, Arc<Vec<u8>>)>>,
 }
 
 impl Store {
@@ -41,7 +43,7 @@ impl Store {
 
     fn new(layout: Layout) -> Result<Self, StoreError> {
         let packs = layout.folder(PACKS)?;
-        Ok(Self { layout, packs, index: RwLock::default(), files: Mutex::default() })
+        Ok(Self { layout, packs, index: RwLock::default(), files: Mutex::default(), shared: Mutex::default() })
     }
 
     /// The absolute path of its directory.
@@ -79,6 +81,14 @@ impl Store {
         self.index.read().unwrap_or_else(PoisonError::into_inner).places(digest, wanted)
     }
 
+    /// Sorts objects in the order in which they lie in packs, so that what shares a block is read one after the other.
+    pub(crate) fn sort_by_place(&self, objects: &mut [Digest]) {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        objects.sort_by_cached_key(|digest| {
+            index.places(*digest, Kind::is_object).first().map(|place| (place.pack, place.entry.offset))
+        });
+    }
+
     /// Takes in packs that appeared, and forgets those that are gone.
     pub(crate) fn refresh(&self) -> Result<(), StoreError> {
         let present = self.present_packs()?;
@@ -111,6 +121,7 @@ impl Store {
     /// Forgets open files and looks at `packs/` again: a pack may have been replaced by a healed one of the same name.
     pub(crate) fn reload(&self) -> Result<(), StoreError> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.refresh()
     }
 

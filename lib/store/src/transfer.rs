@@ -53,8 +53,10 @@ impl Store {
         other.refresh()?;
         let none = || Sum { objects: 0, bytes: 0 };
         let mut report = Transferred { names: 0, copied: none(), present: none() };
+        let mut in_order: Vec<Digest> = reach.objects.iter().copied().collect();
+        self.sort_by_place(&mut in_order);
         let sized = |digest: &Digest| Ok((*digest, self.size(*digest)?.unwrap_or_default()));
-        let objects: Vec<(Digest, u64)> = reach.objects.iter().map(sized).collect::<Result<_, StoreError>>()?;
+        let objects: Vec<(Digest, u64)> = in_order.iter().map(sized).collect::<Result<_, StoreError>>()?;
         let total = objects.iter().map(|(_, bytes)| bytes).sum();
         let (mut done, mut batch, mut missing) = (0, Vec::new(), BTreeSet::new());
         for (digest, bytes) in objects {

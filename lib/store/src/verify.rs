@@ -1,8 +1,11 @@
 //! Verification: every byte of every pack, and every object through the same path that readers take.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure as _};
@@ -11,6 +14,7 @@ use crate::error::StoreError;
 use crate::graph::Reach;
 use crate::layout::{PINS, REFS};
 use crate::pack;
+use crate::restore::{batches, threads};
 use crate::store::Store;
 
 /// The tag of the report.
@@ -76,15 +80,8 @@ impl Store {
             unindexed: Vec::new(),
             repaired: Vec::new(),
         };
-        let mut done = 0;
-        for (digest, bytes) in objects {
-            self.verify_object(digest, &mut report)?;
-            done += bytes;
-            watch(done, report.bytes);
-        }
-        for pack in packs {
-            self.verify_pack(pack, &mut report)?;
-        }
+        self.verify_objects(objects, &mut report, &mut watch)?;
+        self.verify_packs(&packs, &mut report)?;
         self.verify_names(&mut report)?;
         Ok(report)
     }
@@ -131,35 +128,89 @@ impl Store {
         Ok(repaired)
     }
 
-    fn verify_object(&self, digest: Digest, report: &mut Report) -> Result<(), StoreError> {
-        let Err(error) = self.read(digest, &mut io::sink()) else { return Ok(()) };
-        if error.exit() != Exit::Store {
-            return Err(error);
-        }
-        let (pack, problem) = match error {
-            StoreError::Damaged { pack, problem, .. } => (Some(pack), problem),
-            other => (None, other.to_string()),
-        };
-        report.damaged.push(Damage { object: Some(digest), pack, problem, breaks: Vec::new() });
+    /// Reads every object, in the order in which they lie in packs, on several threads.
+    fn verify_objects(
+        &self,
+        objects: Vec<(Digest, u64)>,
+        report: &mut Report,
+        watch: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), StoreError> {
+        let sizes: BTreeMap<Digest, u64> = objects.into_iter().collect();
+        let mut digests: Vec<Digest> = sizes.keys().copied().collect();
+        self.sort_by_place(&mut digests);
+        let digests = batches(digests.into_iter().map(|digest| (sizes[&digest], digest)).collect());
+        let (next, total) = (AtomicUsize::new(0), report.bytes);
+        let (sender, results) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..threads() {
+                let (sender, digests, next) = (sender.clone(), &digests, &next);
+                scope.spawn(move || {
+                    while let Some(batch) = digests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        for digest in batch {
+                            if sender.send((*digest, self.read(*digest, &mut io::sink()))).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let mut done = 0;
+            for (digest, read) in results {
+                if let Err(error) = read {
+                    report.damaged.push(damage(digest, error)?);
+                }
+                done += sizes.get(&digest).copied().unwrap_or_default();
+                watch(done, total);
+            }
+            Ok(())
+        })?;
+        report.damaged.sort_by_key(|damage| damage.object);
         Ok(())
     }
 
-    fn verify_pack(&self, pack: Digest, report: &mut Report) -> Result<(), StoreError> {
-        let mut damaged = |problem| {
-            report.damaged.push(Damage { object: None, pack: Some(pack), problem, breaks: Vec::new() });
-        };
-        match self.pack_file(pack).and_then(|file| pack::digest_of(&file)) {
-            Ok((digest, bytes)) => {
-                report.stored += bytes;
-                if digest != pack {
-                    damaged(format!("its bytes have the digest {digest}"));
-                }
+    /// Hashes every pack, on several threads.
+    fn verify_packs(&self, packs: &[Digest], report: &mut Report) -> Result<(), StoreError> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut found = Vec::new();
+            while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                found.push((*pack, self.pack_file(*pack).and_then(|file| pack::digest_of(&file))));
             }
-            Err(error) => damaged(error.to_string()),
-        }
-        if self.index_file(pack)?.is_none() {
-            report.unindexed.push(pack);
+            found
+        };
+        let mut found: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        found.sort_by_key(|(pack, _)| *pack);
+        for (pack, hashed) in found {
+            let problem = match hashed {
+                Ok((digest, bytes)) => {
+                    report.stored += bytes;
+                    (digest != pack).then(|| format!("its bytes have the digest {digest}"))
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(problem) = problem {
+                report.damaged.push(Damage { object: None, pack: Some(pack), problem, breaks: Vec::new() });
+            }
+            if self.index_file(pack)?.is_none() {
+                report.unindexed.push(pack);
+            }
         }
         Ok(())
     }
+}
+
+/// How an object is damaged; an error of another kind is none of it.
+fn damage(digest: Digest, error: StoreError) -> Result<Damage, StoreError> {
+    if error.exit() != Exit::Store {
+        return Err(error);
+    }
+    let (pack, problem) = match error {
+        StoreError::Damaged { pack, problem, .. } => (Some(pack), problem),
+        other => (None, other.to_string()),
+    };
+    Ok(Damage { object: Some(digest), pack, problem, breaks: Vec::new() })
 }

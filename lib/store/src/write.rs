@@ -9,14 +9,18 @@ use xt_core::digest::{Digest, Hasher};
 use xt_core::field::Manifest;
 
 use crate::block::{BLOCK, Extent, Head, Kind};
-use crate::codec::{self, Encoder};
+use crate::codec;
+use crate::coder::{Coder, Job};
+use crate::cut::Cutter;
 use crate::disk;
 use crate::error::StoreError;
+use crate::group::Group;
 use crate::index::{self, Place};
 use crate::layout::TMP;
 use crate::lease::Lease;
 use crate::pack::{self, PackWriter};
 use crate::read::Unusable;
+use crate::seen::Seen;
 use crate::source::Source;
 use crate::store::Store;
 
@@ -28,14 +32,17 @@ const INDEX: &str = "index";
 pub struct Writer<'a> {
     pub(crate) store: &'a Store,
     lease: Lease,
-    pack: Option<PackWriter>,
+    pack: Option<Coder>,
+    /// Small files that are to share a block.
+    pub(crate) group: Group,
+    /// Files that were stored before.
+    pub(crate) seen: Option<Seen>,
     /// Digest and kind of each record of this pack.
     written: BTreeSet<(Digest, Kind)>,
     /// Packs that count as absent, since they are condemned.
     avoided: BTreeSet<Digest>,
     /// Packs in which damage was met.
     pub(crate) spoiled: BTreeSet<Digest>,
-    encoder: Encoder,
     /// Input on its way, kept from file to file.
     buffer: Vec<u8>,
 }
@@ -52,9 +59,10 @@ impl Store {
             avoided,
             lease,
             pack: None,
+            group: Group::default(),
+            seen: None,
             written: BTreeSet::new(),
             spoiled: BTreeSet::new(),
-            encoder: Encoder::default(),
             buffer: Vec::new(),
         })
     }
@@ -97,7 +105,7 @@ impl Writer<'_> {
             return self.put_reader(bytes).map(|(digest, _)| digest);
         }
         let digest = Digest::of(bytes);
-        self.add_block(Kind::Whole, digest, bytes)?;
+        self.add_block(Kind::Whole, digest, bytes.to_vec())?;
         Ok(digest)
     }
 
@@ -113,8 +121,24 @@ impl Writer<'_> {
 
     /// Takes in an open file; one that changes while it is read is refused.
     pub fn put_source(&mut self, mut source: Source) -> Result<(Digest, u64), StoreError> {
+        self.put_open(&mut source, &mut |_| ())
+    }
+
+    /// The same; one that has not changed since it was stored like this is not read again. `watch` hears how many bytes more
+    /// are done.
+    pub fn put_again(&mut self, mut source: Source, watch: &mut dyn FnMut(u64)) -> Result<(Digest, u64), StoreError> {
+        if let Some(digest) = self.remembered(&source)? {
+            watch(source.size());
+            return Ok((digest, source.size()));
+        }
+        let put = self.put_open(&mut source, watch)?;
+        self.remember(&source, put.0);
+        Ok(put)
+    }
+
+    fn put_open(&mut self, source: &mut Source, watch: &mut dyn FnMut(u64)) -> Result<(Digest, u64), StoreError> {
         let path = source.path().to_path_buf();
-        let put = self.put_stream(&mut source, &path)?;
+        let put = self.put_stream(Watched(&mut *source, watch), &path)?;
         source.unchanged()?;
         Ok(put)
     }
@@ -134,15 +158,19 @@ impl Writer<'_> {
             (self.put(&buffer[..length])?, length as u64)
         } else {
             let (mut hasher, mut total, mut extents) = (Hasher::new(), 0, Vec::new());
+            let mut cutter = Cutter::new(&buffer);
             while length > 0 {
-                let bytes = &buffer[..length];
-                let block = Digest::of(bytes);
-                hasher.update(bytes);
+                let cut = cutter.next(&buffer[..length]);
+                let bytes = buffer[..cut].to_vec();
+                let block = Digest::of(&bytes);
+                hasher.update(&bytes);
                 self.add_block(Kind::Block, block, bytes)?;
                 #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
-                Extent { block, offset: 0, length: length as u32 }.encode(&mut extents);
-                total += length as u64;
-                length = fill(&mut reader, &mut buffer).map_err(failed)?;
+                Extent { block, offset: 0, length: cut as u32 }.encode(&mut extents);
+                total += cut as u64;
+                buffer.copy_within(cut..length, 0);
+                length -= cut;
+                length += fill(&mut reader, &mut buffer[length..]).map_err(failed)?;
             }
             let digest = hasher.finish();
             self.add_list(digest, total, &extents)?;
@@ -154,15 +182,19 @@ impl Writer<'_> {
 
     /// Makes everything durable, then visible. Packs in which damage was met are retired if nothing in them is lost.
     pub fn commit(mut self) -> Result<(), StoreError> {
+        self.close_group()?;
         let mut spare = self.salvage()?;
         if let Some(pack) = self.pack.take() {
             let made = self.publish(pack)?;
             spare.remove(&made);
         }
+        if let Some(seen) = self.seen.take() {
+            seen.save(self.store, self.lease.directory());
+        }
         self.store.quarantine(&spare)
     }
 
-    fn publish(&self, pack: PackWriter) -> Result<Digest, StoreError> {
+    fn publish(&self, pack: Coder) -> Result<Digest, StoreError> {
         let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
         let (digest, entries) = pack.finish(|name| self.avoided.contains(&name)).map_err(failed)?;
         // The index is not flushed: when it is lost, it is made again from the pack.
@@ -176,19 +208,19 @@ impl Writer<'_> {
         Ok(digest)
     }
 
-    fn add_block(&mut self, kind: Kind, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn add_block(&mut self, kind: Kind, digest: Digest, bytes: Vec<u8>) -> Result<(), StoreError> {
         let wanted: fn(Kind) -> bool = if kind == Kind::Whole { Kind::is_object } else { Kind::is_block };
-        if self.has_written(digest, wanted) || self.holds_block(digest, wanted, bytes)? {
+        if self.has_written(digest, wanted) || self.holds_block(digest, wanted, &bytes)? {
             return Ok(());
         }
-        let mut encoder = std::mem::take(&mut self.encoder);
-        let (codec, stored) = encoder.encode(bytes);
-        let appended = self.append(Head { kind, codec, stored: 0, plain: bytes.len() as u64, digest }, &stored);
-        self.encoder = encoder;
-        appended
+        if kind == Kind::Whole && self.holds_list(digest, &bytes)? {
+            return Ok(());
+        }
+        let head = Head { kind, codec: codec::RAW, stored: 0, plain: bytes.len() as u64, digest };
+        self.push(Job::Plain(head, bytes))
     }
 
-    fn add_list(&mut self, digest: Digest, plain: u64, extents: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn add_list(&mut self, digest: Digest, plain: u64, extents: &[u8]) -> Result<(), StoreError> {
         if self.has_written(digest, Kind::is_object) {
             return Ok(());
         }
@@ -219,7 +251,12 @@ impl Writer<'_> {
     }
 
     /// Whether the store has a sound copy. A damaged one counts as absent, so the bytes are stored anew: that heals it.
-    fn holds_block(&mut self, digest: Digest, wanted: fn(Kind) -> bool, bytes: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) fn holds_block(
+        &mut self,
+        digest: Digest,
+        wanted: fn(Kind) -> bool,
+        bytes: &[u8],
+    ) -> Result<bool, StoreError> {
         for place in self.places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
             let head = place.entry.head;
             let read = self.store.record(place);
@@ -228,6 +265,43 @@ impl Writer<'_> {
                 Some(found) if found == bytes => return Ok(true),
                 _ => self.spoiled.insert(place.pack),
             };
+        }
+        Ok(false)
+    }
+
+    /// Whether the store has an object of these bytes that is made of pieces, all of them sound.
+    pub(crate) fn holds_list(&mut self, digest: Digest, bytes: &[u8]) -> Result<bool, StoreError> {
+        for place in self.places(digest, |kind| kind == Kind::List) {
+            let Some(stored) = self.sound(place.pack, self.store.record(&place))? else { continue };
+            let extents = Extent::decode_all(&stored, place.entry.head.plain).unwrap_or_default();
+            let (mut rest, mut whole) = (bytes, true);
+            for extent in extents {
+                let Some((piece, behind)) = rest.split_at_checked(extent.length as usize) else { break };
+                whole = whole && self.holds_piece(&extent, piece)?;
+                rest = behind;
+            }
+            if whole && rest.is_empty() && place.entry.head.plain == bytes.len() as u64 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn holds_piece(&mut self, extent: &Extent, piece: &[u8]) -> Result<bool, StoreError> {
+        let start = extent.offset as usize;
+        for place in self.places(extent.block, Kind::is_block) {
+            let read = self.store.shared_block(&place);
+            let found = match read {
+                Ok(block) => block.get(start..start + piece.len()).is_some_and(|found| found == piece),
+                Err(Unusable::Damage(_)) => false,
+                Err(Unusable::System(error)) => {
+                    return Err(StoreError::system("read", &self.store.pack_path(&pack::file_name(place.pack)))(error));
+                }
+            };
+            if found {
+                return Ok(true);
+            }
+            self.spoiled.insert(place.pack);
         }
         Ok(false)
     }
@@ -250,20 +324,35 @@ impl Writer<'_> {
         }
     }
 
-    pub(crate) fn append(&mut self, mut head: Head, stored: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn append(&mut self, head: Head, stored: &[u8]) -> Result<(), StoreError> {
+        self.push(Job::Stored(head, stored.to_vec()))
+    }
+
+    pub(crate) fn push(&mut self, job: Job) -> Result<(), StoreError> {
         let path = self.store.path().join(TMP);
         let failed = |error| StoreError::system("write a pack in", &path)(error);
-        head.stored = u32::try_from(stored.len())
-            .map_err(|_| failed(io::Error::other("the object has more than 107 million blocks")))?;
+        let (Job::Plain(head, _) | Job::Text(head, _) | Job::Stored(head, _)) = &job;
+        let written = (head.digest, head.kind);
         let pack = if let Some(pack) = &mut self.pack {
             pack
         } else {
             let file = disk::create_file(self.lease.directory(), PACK).map_err(failed)?;
-            self.pack.insert(PackWriter::new(file))
+            self.pack.insert(Coder::new(PackWriter::new(file)))
         };
-        pack.append(head, stored).map_err(failed)?;
-        self.written.insert((head.digest, head.kind));
+        pack.push(job).map_err(failed)?;
+        self.written.insert(written);
         Ok(())
+    }
+}
+
+/// Tells how many bytes went through.
+struct Watched<'a>(&'a mut Source, &'a mut dyn FnMut(u64));
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(buffer)?;
+        (self.1)(length as u64);
+        Ok(length)
     }
 }
 
