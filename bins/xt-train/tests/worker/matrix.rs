@@ -6,7 +6,9 @@ use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::Step;
 use xt_core::random::Stream;
 
-use crate::desk::{Desk, LLAMA, plan, tokenizer};
+use crate::desk::{Desk, LLAMA, Left, plan, tokenizer};
+use crate::resume::changed;
+use crate::{records, table};
 
 /// The parts of the test candidate that are replaced.
 const ADAMW: &str = "{\"kind\":\"adamw\",\"learning_rate\":0.003,\"beta1\":0.9,\"beta2\":0.95,\"epsilon\":1e-8,\n        \"weight_decay\":0.1,\"decay\":\"matrices\"}";
@@ -76,6 +78,7 @@ fn recipes() -> Vec<Vec<(&'static str, String)>> {
     let capabilities = ["\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx2\""];
     let models =
         ["\"layers\":2,\"heads\":2,\"width\":32,\"inner\":64", "\"layers\":1,\"heads\":4,\"width\":24,\"inner\":40"];
+    let precisions = ["\"precision\":\"float32\"", "\"precision\":\"float16\""];
     let stops = ["\"non_finite\":\"hold\"", "\"non_finite\":\"record\""];
     let objectives = ["0.0,\"z_loss\":0.0", "0.1,\"z_loss\":0.001"].map(|to| format!("\"label_smoothing\":{to}"));
     let averagings = [
@@ -113,6 +116,7 @@ fn recipes() -> Vec<Vec<(&'static str, String)>> {
                     (averagings[0], averagings[n % 3].to_string()),
                     (groups[0], groups[n / 3 % 2].to_string()),
                     (stops[0], stops[n / 4 % 2].to_string()),
+                    (precisions[0], precisions[n / 6 % 2].to_string()),
                 ]);
             }
         }
@@ -127,27 +131,75 @@ fn plan_of(recipe: &[(&'static str, String)], seed: u64) -> Plan {
 
 const EACH: Cadence = Cadence { every: Some(1), keep: None, last: false };
 
-/// Trains a recipe whole, taking each state; restores one of them in a new process; and compares all that follows, line
-/// by line and state by state. Gives the number of steps compared.
-fn check(number: u64, recipe: &[(&'static str, String)]) -> usize {
+/// What a check looked at.
+#[derive(Clone, Copy, Default)]
+struct Checked {
+    /// Steps that were taken again and compared.
+    steps: usize,
+    /// Control arms that differed or were refused.
+    controls: usize,
+}
+
+impl std::iter::Sum for Checked {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |a, b| Self { steps: a.steps + b.steps, controls: a.controls + b.controls })
+    }
+}
+
+fn check(number: u64, recipe: &[(&'static str, String)]) -> Checked {
     let plan = plan_of(recipe, number);
-    let straight = Desk::new(&plan).train_part(&plan, None, &EACH, None);
-    assert_eq!(straight.code, Some(0), "{recipe:?}: {}", straight.stderr);
+    check_plan(number, &plan, &|| Desk::new(&plan), &format!("{recipe:?}"))
+}
+
+/// Trains a plan whole, taking each state; restores one of them in a new process; and compares all that follows, line
+/// by line and state by state. Every sixth time the three control arms, too: they must differ.
+fn check_plan(number: u64, plan: &Plan, desk: &dyn Fn() -> Desk, what: &str) -> Checked {
+    let straight = desk().train_part(plan, None, &EACH, None);
+    assert_eq!(straight.code, Some(0), "{what}: {}", straight.stderr);
     let (steps, last) = (straight.told(), plan.work.steps);
     let at = 1 + Stream::new(number, "restore", 0).word(0) % (last - 1);
-    let resumed = Desk::new(&plan).train_part(&plan, None, &EACH, Some(&straight.shot(&plan, at)));
-    assert_eq!(resumed.code, Some(0), "{recipe:?}: {}", resumed.stderr);
+    let resumed = desk().train_part(plan, None, &EACH, Some(&straight.shot(plan, at)));
+    assert_eq!(resumed.code, Some(0), "{what}: {}", resumed.stderr);
     let rest: Vec<Step> = resumed.told();
     // Each line holds the digests of samples, gradients, parameters, optimiser, generator and cursor, and the chain.
-    assert_eq!(rest, steps[usize::try_from(at).unwrap()..], "{recipe:?} restored after step {at}");
+    assert_eq!(rest, steps[usize::try_from(at).unwrap()..], "{what} restored after step {at}");
     for step in at + 1..=last {
-        let (first, second) = (straight.shot(&plan, step), resumed.shot(&plan, step));
+        let (first, second) = (straight.shot(plan, step), resumed.shot(plan, step));
         assert_eq!(first.snapshot, second.snapshot);
         assert!(first.parameters == second.parameters && first.optimizer == second.optimizer);
     }
     assert_eq!(resumed.output("model/model.safetensors"), straight.output("model/model.safetensors"));
-    assert_eq!(straight.shot(&plan, last).parameters, straight.output("model/model.safetensors"));
-    rest.len()
+    assert_eq!(straight.shot(plan, last).parameters, straight.output("model/model.safetensors"));
+    let controls = if number.is_multiple_of(6) { control(plan, desk, &straight, what) } else { 0 };
+    Checked { steps: rest.len(), controls }
+}
+
+/// The control arms, without which equality would prove nothing: the optimiser's state set to 0 gives other parameters, and
+/// a generator or a cursor that is one step further is refused before any step. Gives how many there were: an optimiser
+/// without state has nothing that could be lost.
+fn control(plan: &Plan, desk: &dyn Fn() -> Desk, straight: &Left, what: &str) -> usize {
+    let (shot, next) = (straight.shot(plan, 2), straight.shot(plan, 3));
+    let mut arms = 2;
+    if shot.snapshot.optimizer.tensors.iter().any(|tensor| !tensor.name.starts_with("averaged/")) {
+        let zeroed = changed(&shot, |_, optimizer| {
+            let rows = optimizer.iter_mut().filter(|(name, _)| !name.starts_with("averaged/"));
+            rows.for_each(|(_, (_, values))| values.fill(0.0));
+        });
+        let left = desk().train_part(plan, Some(3), &EACH, Some(&zeroed));
+        assert_eq!(left.code, Some(0), "{what}: {}", left.stderr);
+        assert_ne!(left.told()[0].parameters, straight.told()[2].parameters, "{what}: optimiser zeroed");
+        arms += 1;
+    }
+    let mut shifted = shot.clone();
+    shifted.snapshot.generator.clone_from(&next.snapshot.generator);
+    let mut moved = shot;
+    moved.snapshot.cursor.clone_from(&next.snapshot.cursor);
+    for (arm, word) in [(shifted, "snapshot#/generator"), (moved, "snapshot#/cursor")] {
+        let left = desk().train_part(plan, Some(3), &EACH, Some(&arm));
+        assert_eq!((left.code, left.told().len()), (Some(1), 0), "{what}: {}", left.stderr);
+        assert!(left.failure().contains(word), "{what}: {}", left.failure());
+    }
+    arms
 }
 
 #[test]
@@ -167,21 +219,25 @@ fn every_recipe_goes_on_bit_for_bit_from_a_random_step_in_a_new_process() {
         "frozen",
         "exponential",
         "\"z_loss\":0.001",
+        "float16",
     ];
     assert!(kinds.into_iter().all(has) && !has("rmsprop"));
     let halves = [0, 1].map(|half| {
         let recipes: Vec<_> = recipes.clone().into_iter().enumerate().skip(half).step_by(2).collect();
-        std::thread::spawn(move || recipes.iter().map(|(number, recipe)| check(*number as u64, recipe)).sum::<usize>())
+        std::thread::spawn(move || {
+            recipes.iter().map(|(number, recipe)| check(*number as u64, recipe)).sum::<Checked>()
+        })
     });
-    let steps: usize = halves.into_iter().map(|half| half.join().unwrap()).sum();
-    println!("{} combinations, {steps} restored steps, all equal in every component", recipes.len());
-    assert!(steps > 2 * recipes.len());
+    let Checked { steps, controls } = halves.into_iter().map(|half| half.join().unwrap()).sum();
+    let count = recipes.len();
+    println!("{count} combinations, {steps} restored steps equal in every component, {controls} control arms not");
+    assert!(steps > 2 * count && controls >= 2 * count.div_ceil(6));
 }
 
 /// Every ninth recipe, for a llama; those with groups name its parameters.
 #[test]
 fn a_llama_goes_on_bit_for_bit_too() {
-    let (mut number, mut steps) = (0, 0);
+    let (mut number, mut checked) = (0, Checked::default());
     for recipe in recipes().into_iter().step_by(9) {
         let mut recipe: Vec<(&'static str, String)> = recipe
             .into_iter()
@@ -190,11 +246,50 @@ fn a_llama_goes_on_bit_for_bit_too() {
             .collect();
         let tied = LLAMA.1.replace("\"tied\":false", if number % 2 == 0 { "\"tied\":false" } else { "\"tied\":true" });
         recipe.insert(0, (LLAMA.0, tied));
-        steps += check(number, &recipe);
+        checked = [checked, check(number, &recipe)].into_iter().sum();
         number += 1;
     }
-    println!("{number} recipes of a llama, {steps} restored steps, all equal in every component");
-    assert!(number == 12 && steps > 24);
+    let Checked { steps, controls } = checked;
+    println!(
+        "{number} recipes of a llama, {steps} restored steps equal in every component, {controls} control arms not"
+    );
+    assert!(number == 12 && steps > 24 && controls >= 4);
+}
+
+/// Tables and images with every optimiser and schedule, in both precisions; and records.
+#[test]
+fn tables_images_and_records_go_on_bit_for_bit_with_every_optimiser_schedule_and_precision() {
+    const TABLE_ADAMW: &str = "{\"kind\":\"adamw\",\"learning_rate\":0.01,\"beta1\":0.9,\"beta2\":0.95,\"epsilon\":1e-8,\n        \"weight_decay\":0.01,\"decay\":\"matrices\"}";
+    let (mut number, mut checked) = (0, Checked::default());
+    let jobs = table::jobs();
+    for (at, recipe) in recipes().into_iter().enumerate().step_by(4) {
+        let find = |key: &str| &recipe.iter().find(|(from, _)| *from == key).unwrap().1;
+        let job = jobs[at / 4 % jobs.len()];
+        let changes = [
+            (TABLE_ADAMW, find(ADAMW).as_str()),
+            (COSINE, find(COSINE)),
+            (NORM, find(NORM)),
+            ("\"averaging\":{\"kind\":\"none\"}", find("\"averaging\":{\"kind\":\"none\"}")),
+            ("\"precision\":\"float32\"", find("\"precision\":\"float32\"")),
+        ];
+        let plan = job.plan_of(job.changed(&changes), number);
+        let one = check_plan(number, &plan, &|| job.desk(&plan), &format!("{changes:?}"));
+        checked = [checked, one].into_iter().sum();
+        number += 1;
+    }
+    let shuffled = ("\"order\":\"sequential\"", "\"order\":\"shuffled\"");
+    let dropout = ("\"dropout\":0.0", "\"dropout\":0.3");
+    let half = ("\"precision\":\"float32\"", "\"precision\":\"float16\"");
+    let all = ("\"predicted\":\"completion\"", "\"predicted\":\"all\"");
+    for changes in [&[][..], &[shuffled, dropout], &[shuffled, half], &[half, dropout, all]] {
+        let plan = records::plan(&records::CLEAN, changes);
+        let desk = || records::desk(&plan, &records::CLEAN);
+        checked = [checked, check_plan(number, &plan, &desk, &format!("records {changes:?}"))].into_iter().sum();
+        number += 1;
+    }
+    let Checked { steps, controls } = checked;
+    println!("{number} combinations on tables, images and records, {steps} steps equal, {controls} control arms not");
+    assert!(number == 27 + 4 && steps > 60 && controls >= 12);
 }
 
 #[test]

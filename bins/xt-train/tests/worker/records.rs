@@ -45,7 +45,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"records",
 const LONG: &str = "a prompt that fills it";
 
 /// The records of a split: two a step.
-const CLEAN: [(&str, &str); 8] = [
+pub const CLEAN: [(&str, &str); 8] = [
     ("whale", " spout"),
     ("ship", " mast"),
     ("sea", " wide"),
@@ -77,7 +77,8 @@ fn dataset(file: &str) -> Dataset {
     admit(Format::Jsonl, &offered, &BTreeMap::new(), splitting).unwrap()
 }
 
-fn plan(records: &[(&str, &str)], changes: &[(&str, &str)]) -> Plan {
+/// The plan of the test candidate for these records, with replacements in its text.
+pub fn plan(records: &[(&str, &str)], changes: &[(&str, &str)]) -> Plan {
     let dataset = dataset(&file(records));
     let mut text = CANDIDATE.replace("DATASET", &dataset.id().to_string());
     for (from, to) in changes {
@@ -92,7 +93,8 @@ fn plan(records: &[(&str, &str)], changes: &[(&str, &str)]) -> Plan {
     compile(candidate, dataset, intent, 1, tokens).unwrap()
 }
 
-fn desk(plan: &Plan, records: &[(&str, &str)]) -> Desk {
+/// A place for it, with its file.
+pub fn desk(plan: &Plan, records: &[(&str, &str)]) -> Desk {
     let desk = Desk::new(plan);
     desk.give(file(records).as_bytes());
     desk

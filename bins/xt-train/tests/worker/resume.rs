@@ -40,7 +40,8 @@ fn after(steps: &[Step], step: u64) -> &[Step] {
     &steps[usize::try_from(step).unwrap()..]
 }
 
-type Tensors = BTreeMap<String, (Vec<u64>, Vec<f32>)>;
+/// Tensors by name: shape and values.
+pub type Tensors = BTreeMap<String, (Vec<u64>, Vec<f32>)>;
 
 fn tensors(file: &[u8]) -> Tensors {
     let values = |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
@@ -48,7 +49,7 @@ fn tensors(file: &[u8]) -> Tensors {
 }
 
 /// A snapshot whose tensors were changed, with everything made to fit.
-fn changed(shot: &Shot, change: impl FnOnce(&mut Tensors, &mut Tensors)) -> Shot {
+pub fn changed(shot: &Shot, change: impl FnOnce(&mut Tensors, &mut Tensors)) -> Shot {
     let (mut parameters, mut optimizer) = (tensors(&shot.parameters), tensors(&shot.optimizer));
     change(&mut parameters, &mut optimizer);
     shot.clone().with(weights::file(&parameters), weights::file(&optimizer))

@@ -47,7 +47,7 @@ const BINARY: &str = "{\"kind\":\"binary-cross-entropy\"}";
 
 /// A job without the parts that all share.
 #[derive(Clone, Copy)]
-struct Job {
+pub struct Job {
     objective: &'static str,
     images: bool,
     activation: &'static str,
@@ -157,7 +157,16 @@ impl Job {
     }
 
     fn candidate(self) -> Candidate {
+        self.changed(&[])
+    }
+
+    /// The candidate with these replacements in its text.
+    pub fn changed(self, changes: &[(&str, &str)]) -> Candidate {
         let mut text = CANDIDATE.replace("DATASET", &self.dataset(1, ROWS).id().to_string());
+        for (from, to) in changes {
+            assert!(text.contains(from), "{from}");
+            text = text.replace(from, to);
+        }
         for (key, value) in
             [("MODEL", self.model()), ("TOKENIZER", self.tokenizer()), ("OBJECTIVE", self.objective.to_string())]
         {
@@ -167,7 +176,12 @@ impl Job {
     }
 
     fn plan(self, seed: u64) -> Plan {
-        let (candidate, dataset) = (self.candidate(), self.dataset(1, ROWS));
+        self.plan_of(self.candidate(), seed)
+    }
+
+    /// The plan of a candidate for these rows or images.
+    pub fn plan_of(self, candidate: Candidate, seed: u64) -> Plan {
+        let dataset = self.dataset(1, ROWS);
         let intent = Intent::default_for(1);
         let mut faults = xt_core::fault::Faults::new();
         check(&candidate, &dataset, &intent, &mut faults);
@@ -181,7 +195,8 @@ impl Job {
         compile_fitted(candidate, dataset, intent, seed, (tokens, fitted)).unwrap()
     }
 
-    fn desk(self, plan: &Plan) -> Desk {
+    /// A place for it, with its files.
+    pub fn desk(self, plan: &Plan) -> Desk {
         let desk = Desk::new(plan);
         self.files(1, ROWS).iter().for_each(|(_, bytes)| desk.give(bytes));
         desk
@@ -208,7 +223,7 @@ fn raw(candidate: &Candidate, files: &[(String, Vec<u8>)]) -> xt_data::Raw {
 }
 
 /// Every kind of job.
-fn jobs() -> Vec<Job> {
+pub fn jobs() -> Vec<Job> {
     let mut all = Vec::new();
     for objective in [MSE, HUBER, CLASSES, BINARY] {
         for (activation, dropout, widths) in [("relu", "0.1", "[6,5]"), ("tanh", "0.0", "[8]"), ("gelu", "0.2", "[]")] {
