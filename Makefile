@@ -66,6 +66,7 @@ test-ecosystem: build ## Let the programs of others read what these tools write;
 	@python3 -m venv target/ecosystem
 	@target/ecosystem/bin/pip install --quiet model-signing==1.1.1 securesystemslib==1.6.0 pyopenssl
 	@target/ecosystem/bin/pip install --quiet tensorboard==2.21.0 dvclive==3.49.1 mlflow-skinny==3.17.2
+	@target/ecosystem/bin/pip install --quiet rocrate==0.16.0 "cyclonedx-python-lib[json-validation]==11.12.0"
 	@target/ecosystem/bin/pip install --quiet torch==2.13.0 transformers==5.24.0 peft==0.21.2
 	@for script in tests/ecosystem/*; do case $$script in *.md) ;; \
 	  *) LIBTORCH=$(LIBTORCH_DIR) target/ecosystem/bin/python $$script;; esac; done

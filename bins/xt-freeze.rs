@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use xt_bundle::{BundleError, Part, Verdict};
+use xt_bundle::{BundleError, Exported, Form, Part, Verdict};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
@@ -19,7 +19,7 @@ use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
 use xt_core::verb::lineage::Lineage;
-use xt_core::verb::statement;
+use xt_core::verb::{mlbom, rocrate, statement};
 use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
 
@@ -115,6 +115,15 @@ struct ExportArguments {
     /// Write the files of the model alone, as libraries of Hugging Face load them
     #[arg(long)]
     hf: bool,
+    /// How to write it: every file by its path (files), or an image layout of OCI with ModelPack's media types (oci)
+    #[arg(long, value_name = "FORM", default_value = "files", value_parser = ["files", "oci"], conflicts_with = "hf")]
+    format: String,
+    /// Also write ro-crate-metadata.json, which archives of research read (RO-Crate 1.1)
+    #[arg(long)]
+    rocrate: bool,
+    /// Also write bom.cdx.json, a bill of materials (CycloneDX 1.6)
+    #[arg(long)]
+    mlbom: bool,
     /// Sign the folder with the private key in FILE: model.sig in the form of OpenSSF model signing
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
@@ -164,6 +173,11 @@ impl Tool for Arguments {
             ("xt-freeze cat model.tar.zst model/config.json", "Look at one file of an archive."),
             ("xt-freeze import model.tar.zst", "Take a verified bundle into the store."),
             ("xt-freeze export --hf model.tar.zst gpt/", "Write the model as transformers loads it."),
+            ("xt-freeze export --format oci model.tar.zst image/", "Write an image layout for a registry."),
+            (
+                "xt-freeze export --rocrate --mlbom model.tar.zst deposit/",
+                "Write a folder for an archive or an auditor.",
+            ),
             ("xt-freeze keygen key.pem", "Make a pair of keys: key.pem, which stays here, and key.pem.pub."),
             ("xt-freeze -o model.tar.zst --sign key.pem run.json", "Freeze and sign."),
             ("xt-freeze verify --key key.pem.pub model.tar.zst", "Check that the owner of a key vouches for a bundle."),
@@ -572,12 +586,22 @@ const MODEL_SIGNATURE: &str = "model.sig";
 fn export(arguments: &ExportArguments, common: &Common) -> Result<Exit, Error> {
     let source = Source::from(arguments.bundle.as_os_str());
     let key = arguments.sign.as_deref().map(private_key).transpose()?;
+    let form = match (arguments.hf, arguments.format.as_str()) {
+        (true, _) => Form::Model,
+        (false, "oci") => Form::Layout,
+        (false, _) => Form::Whole,
+    };
+    if form == Form::Layout && (arguments.rocrate || arguments.mlbom || key.is_some()) {
+        let message =
+            "an image layout holds nothing but blobs; --rocrate, --mlbom and --sign describe folders of files";
+        return Err(CliError::Usage(message.into()).into());
+    }
     let exported = if let Source::Digest(digest) = source {
         let store = Store::open(&common.store)?;
-        xt_bundle::export(Part::Stored(&store, digest), &source.name(), &arguments.folder, arguments.hf)?
+        xt_bundle::export(Part::Stored(&store, digest), &source.name(), &arguments.folder, form)?
     } else {
         let mut input = open(&source, common, "exporting")?;
-        xt_bundle::export(Part::Archive(&mut input), &source.name(), &arguments.folder, arguments.hf)?
+        xt_bundle::export(Part::Archive(&mut input), &source.name(), &arguments.folder, form)?
     };
     let mut exported = exported;
     let form = exported.bundle.compatibility.form.clone();
@@ -586,6 +610,7 @@ fn export(arguments: &ExportArguments, common: &Common) -> Result<Exit, Error> {
         let faults = Faults::one("bundle.json#/compatibility/form", "export.form", message);
         return Err(BundleError::Refused { name: source.name(), faults }.into());
     }
+    describe(&mut exported, arguments)?;
     if let (Some(key), Some(path)) = (&key, &arguments.sign) {
         let name = arguments.folder.file_name().unwrap_or_default().to_string_lossy();
         let statement = statement::model(&name, &exported.files, &[MODEL_SIGNATURE]);
@@ -595,6 +620,22 @@ fn export(arguments: &ExportArguments, common: &Common) -> Result<Exit, Error> {
     let bundle = exported.finish()?;
     Output::new(None)?.document(&bundle.encode())?;
     Ok(Exit::Yes)
+}
+
+/// Adds what other standards say of a bundle; a signature covers it, too.
+fn describe(exported: &mut Exported, arguments: &ExportArguments) -> Result<(), Error> {
+    let Some(run) = exported.run.clone() else { return Ok(()) };
+    let version = env!("CARGO_PKG_VERSION");
+    if arguments.mlbom {
+        let text = mlbom::bill(&exported.bundle, &run, version).canonical();
+        exported.describe("bom.cdx.json", text.as_bytes())?;
+    }
+    if arguments.rocrate {
+        let files = exported.sizes();
+        let text = rocrate::metadata(&exported.bundle, &run, &files, version).canonical();
+        exported.describe(rocrate::FILE, text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// The bytes of an archive, with progress when it is a file, whose length is known.

@@ -256,3 +256,72 @@ fn a_demanded_signature_that_is_nowhere_is_named_with_the_place_that_was_looked_
     let says = ["model.tar.zst.intoto.jsonl", "there are no signatures here", "--signatures"];
     assert!(says.iter().all(|part| outcome.stderr.contains(part)), "{}", outcome.stderr);
 }
+
+#[test]
+fn an_image_layout_has_every_file_as_a_blob_named_by_the_digest_of_the_bundle() {
+    let (folder, bundle) = signed();
+    folder.xt("freeze").args(["export", "--format", "oci", "model.tar.zst", "image"]).run().expect(0);
+    let blob = |digest: &str| fs::read(folder.at("image/blobs/sha256").join(&digest["sha256:".len()..])).unwrap();
+    let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    let index = parse(&fs::read(folder.at("image/index.json")).unwrap()).unwrap();
+    let manifest = parse(&blob(&text(&index, "/manifests/0/digest"))).unwrap();
+    assert_eq!(text(&manifest, "/artifactType"), "application/vnd.cncf.model.manifest.v1+json");
+    let Some(Value::List(layers)) = manifest.get("layers") else { panic!("{manifest:?}") };
+    assert_eq!(layers.len(), bundle.members.len() + 2, "every member, bundle.json and SHA256SUMS");
+    for member in &bundle.members {
+        let layer = layers
+            .iter()
+            .find(|layer| {
+                layer.pointer("/annotations/org.cncf.model.filepath").and_then(Value::as_str)
+                    == Some(member.file.path.as_str())
+            })
+            .unwrap();
+        assert_eq!(text(layer, "/digest"), member.file.digest.to_string());
+        assert_eq!(xt_core::digest::Digest::of(&blob(&text(layer, "/digest"))), member.file.digest);
+    }
+    let config = parse(&blob(&text(&manifest, "/config/digest"))).unwrap();
+    let Some(Value::List(ids)) = config.pointer("/modelfs/diffIds") else { panic!("{config:?}") };
+    assert_eq!(ids.len(), layers.len());
+    let blobs = fs::read_dir(folder.at("image/blobs/sha256")).unwrap().count();
+    assert!(blobs <= layers.len() + 2 && !folder.at("image/incoming").exists(), "{blobs} blobs");
+    // From the store the same.
+    let id = bundle.id().to_string();
+    folder.xt("freeze").args(["export", "--format", "oci", &id, "again"]).run().expect(0);
+    let same = Command::new("diff").args(["-r", "image", "again"]).current_dir(folder.path()).status();
+    assert!(same.unwrap().success());
+    folder.xt("freeze").args(["export", "--format", "oci", "--hf", "model.tar.zst", "both"]).run().expect(2);
+    folder.xt("freeze").args(["export", "--format", "oci", "--mlbom", "model.tar.zst", "both"]).run().expect(2);
+}
+
+#[test]
+fn a_crate_and_a_bill_of_materials_name_every_file_with_its_digest_and_are_signed_too() {
+    let (folder, bundle) = signed();
+    let arguments = ["export", "--rocrate", "--mlbom", "--sign", "p256.pem", "model.tar.zst", "out"];
+    folder.xt("freeze").args(arguments).run().expect(0);
+    let [bill, metadata] =
+        ["bom.cdx.json", "ro-crate-metadata.json"].map(|name| fs::read_to_string(folder.at("out").join(name)).unwrap());
+    for member in &bundle.members {
+        for text in [&bill, &metadata] {
+            assert!(
+                text.contains(&member.file.digest.hex()) && text.contains(member.file.path.as_str()),
+                "{}",
+                member.file.path
+            );
+        }
+    }
+    let bill = parse(bill.as_bytes()).unwrap();
+    let hash = bill.pointer("/metadata/component/hashes/0/content").and_then(Value::as_str).unwrap();
+    assert_eq!(hash, bundle.id().hex());
+    let signature = fs::read_to_string(folder.at("out/model.sig")).unwrap();
+    let payload = parse(signature.as_bytes()).unwrap();
+    let payload = payload.pointer("/dsseEnvelope/payload").and_then(Value::as_str).unwrap().to_owned();
+    let decoded = Command::new("base64")
+        .arg("-d")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let mut decoded = decoded.unwrap();
+    std::io::Write::write_all(&mut decoded.stdin.take().unwrap(), payload.as_bytes()).unwrap();
+    let said = String::from_utf8(decoded.wait_with_output().unwrap().stdout).unwrap();
+    assert!(said.contains("bom.cdx.json") && said.contains("ro-crate-metadata.json"), "{said}");
+}

@@ -8,6 +8,8 @@ use cap_std::fs::{Dir, OpenOptions};
 use xt_core::digest::{Digest, Hasher};
 use xt_core::field::Field as _;
 use xt_core::manifest::bundle::Bundle;
+use xt_core::manifest::run::Run;
+use xt_core::verb::oci;
 use xt_store::Store;
 
 use crate::archive;
@@ -23,20 +25,32 @@ pub enum Part<'a> {
     Stored(&'a Store, Digest),
 }
 
+/// What is written of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Every file, by its path.
+    Whole,
+    /// The files of its model, without the folder they stand in: the form that other libraries load.
+    Model,
+    /// Every file, as an image layout: by its digest.
+    Layout,
+}
+
 /// A bundle in a folder that is not in its place yet. Dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Exported {
     /// The bundle.
     pub bundle: Bundle,
+    /// Its run record.
+    pub run: Option<Run>,
     /// Every file that was written, and its digest.
     pub files: Vec<(String, Digest)>,
     folder: Folder,
 }
 
-/// Writes the bundle from `source`, called `name` in messages, for `target`, which must not exist. With `model` only the
-/// files of its model are written, without the folder they stand in: the form that other libraries load.
-pub fn export(source: Part<'_>, name: &str, target: &Path, model: bool) -> Result<Exported, BundleError> {
-    let mut folder = Folder::new(target, model)?;
+/// Writes the bundle from `source`, called `name` in messages, for `target`, which must not exist.
+pub fn export(source: Part<'_>, name: &str, target: &Path, form: Form) -> Result<Exported, BundleError> {
+    let mut folder = Folder::new(target, form)?;
     let verdict = match source {
         Part::Archive(input) => archive::read(input, &mut |path, content| folder.write(path, content))?,
         Part::Stored(store, id) => {
@@ -49,7 +63,13 @@ pub fn export(source: Part<'_>, name: &str, target: &Path, model: bool) -> Resul
     };
     match verdict.bundle {
         Some(bundle) if verdict.report.verified => {
-            Ok(Exported { bundle, files: std::mem::take(&mut folder.files), folder })
+            let run = verdict.run;
+            if form == Form::Layout {
+                for (path, text) in oci::layout(&bundle, run.as_ref(), &layout::sums(&bundle)) {
+                    folder.place(&path, &mut text.as_bytes())?;
+                }
+            }
+            Ok(Exported { bundle, run, files: std::mem::take(&mut folder.files), folder })
         }
         _ => Err(BundleError::Refused { name: name.into(), faults: verdict.faults }),
     }
@@ -61,6 +81,19 @@ impl Exported {
         self.folder.place(path, &mut content).map(drop)
     }
 
+    /// Every file that was written, its digest and its size.
+    pub fn sizes(&self) -> Vec<(String, Digest, u64)> {
+        let size = |path: &str| self.folder.dir.symlink_metadata(path).map_or(0, |found| found.len());
+        self.files.iter().map(|(path, digest)| (path.clone(), *digest, size(path))).collect()
+    }
+
+    /// Adds a file about the bundle, which a signature of the folder covers.
+    pub fn describe(&mut self, path: &str, mut content: &[u8]) -> Result<(), BundleError> {
+        let digest = self.folder.place(path, &mut content)?;
+        self.files.push((path.into(), digest));
+        Ok(())
+    }
+
     /// Moves the folder to its place.
     pub fn finish(self) -> Result<Bundle, BundleError> {
         self.folder.arrive()?;
@@ -68,19 +101,22 @@ impl Exported {
     }
 }
 
+/// Name of a blob until its digest is known.
+const INCOMING: &str = "incoming";
+
 /// A folder under its temporary name.
 #[derive(Debug)]
 struct Folder {
     target: PathBuf,
     temporary: PathBuf,
-    model: bool,
+    form: Form,
     dir: Dir,
     files: Vec<(String, Digest)>,
     moved: bool,
 }
 
 impl Folder {
-    fn new(target: &Path, model: bool) -> Result<Self, BundleError> {
+    fn new(target: &Path, form: Form) -> Result<Self, BundleError> {
         let shown = target.display().to_string();
         if target.symlink_metadata().is_ok() {
             return Err(BundleError::Exists { path: shown });
@@ -92,7 +128,7 @@ impl Folder {
         std::fs::create_dir(&temporary).map_err(BundleError::stream("create", &shown))?;
         let dir =
             Dir::open_ambient_dir(&temporary, ambient_authority()).map_err(BundleError::stream("open", &shown))?;
-        Ok(Self { target: target.into(), temporary, model, dir, files: Vec::new(), moved: false })
+        Ok(Self { target: target.into(), temporary, form, dir, files: Vec::new(), moved: false })
     }
 
     /// Moves it to its place, if that is still free.
@@ -112,12 +148,28 @@ impl Folder {
 
     /// Writes a file of the bundle, if it is wanted.
     fn write(&mut self, path: &str, content: &mut dyn Read) -> Result<(), BundleError> {
-        let wanted = if self.model { path.strip_prefix("model/") } else { Some(path) };
+        if self.form == Form::Layout {
+            return self.write_blob(path, content);
+        }
+        let wanted = if self.form == Form::Model { path.strip_prefix("model/") } else { Some(path) };
         // What stands in an archive twice is refused at its end; the first is enough until then.
         if let Some(path) = wanted.filter(|path| !self.dir.exists(path)) {
             let digest = self.place(path, content)?;
             self.files.push((path.into(), digest));
         }
+        Ok(())
+    }
+
+    /// Writes a file under its digest, which is known at its end. Two files of the same bytes are one blob.
+    fn write_blob(&mut self, path: &str, content: &mut dyn Read) -> Result<(), BundleError> {
+        let digest = self.place(INCOMING, content)?;
+        let failed = BundleError::stream("write", path);
+        let blob = oci::blob(digest);
+        self.dir
+            .create_dir_all("blobs/sha256")
+            .and_then(|()| self.dir.rename(INCOMING, &self.dir, &blob))
+            .map_err(failed)?;
+        self.files.push((path.into(), digest));
         Ok(())
     }
 
@@ -176,9 +228,9 @@ mod tests {
     #[test]
     fn a_folder_that_exists_is_refused_and_an_unfinished_one_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let error = Folder::new(place.path(), false).unwrap_err();
+        let error = Folder::new(place.path(), Form::Whole).unwrap_err();
         assert!(error.to_string().contains("exists"), "{error}");
-        let folder = Folder::new(&place.path().join("new"), false).unwrap();
+        let folder = Folder::new(&place.path().join("new"), Form::Whole).unwrap();
         folder.place("a/b", &mut &b"c"[..]).unwrap();
         assert!(folder.place("a/b", &mut &b"c"[..]).is_err(), "no file is written twice");
         assert!(folder.place("../out", &mut &b"c"[..]).is_err(), "nothing is written outside");
@@ -191,7 +243,7 @@ mod tests {
     fn of_two_exports_to_one_place_the_second_to_end_is_told_so() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("new");
-        let folder = Folder::new(&target, false).unwrap();
+        let folder = Folder::new(&target, Form::Whole).unwrap();
         std::fs::create_dir(&target).unwrap();
         std::fs::write(target.join("theirs"), "x").unwrap();
         let error = folder.arrive().unwrap_err();

@@ -24,13 +24,13 @@ mod export;
 mod freeze;
 mod given;
 mod import;
-mod layout;
+pub mod layout;
 mod lines;
 mod verify;
 
 pub use archive::{Entry, cat, list, verify_archive, write};
 pub use error::BundleError;
-pub use export::{Exported, Part, export};
+pub use export::{Exported, Form, Part, export};
 pub use freeze::{Papers, freeze, metrics, papers};
 pub use given::Given;
 pub use import::{import, repair_from};
