@@ -8,34 +8,31 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
-use xt_bundle::Given;
 use xt_cli::{CliError, Common, Document, Error, Manual, Output, Tool, read_documents, read_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::Manifest;
-use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::candidate::{Candidate, Tokenizer};
 use xt_core::manifest::command::{Command, Hypothesis};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Member, Splitting};
 use xt_core::manifest::encoding::Fitted;
-use xt_core::manifest::evaluation::{Overlap, Parameters, Part, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::bind::{AVERAGED, trained as trained_files};
 use xt_core::verb::compile::{self, Seen, Tokens};
-use xt_core::verb::evaluate::{self, Comparison, Found};
 use xt_core::verb::explain::explain;
 use xt_core::verb::scaffold;
-use xt_data::example::examples;
 use xt_data::{Corpus, Raw, Records, Text};
 use xt_runtime::digests::Digests;
 use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
+
+#[path = "xt-compile/measuring.rs"]
+mod measuring;
 
 /// Turn a candidate into plans, files into a dataset, and frozen bundles into plans that measure
 ///
@@ -125,7 +122,7 @@ struct EvaluateArguments {
     /// Frozen bundles: documents or archives as files, digests or - for documents [default: standard input]
     #[arg(value_name = "BUNDLE")]
     bundles: Vec<OsString>,
-    /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: that of the training]
+    /// Resource envelope and isolation: a file or digest of an xt.intent/1 [default: that of the training; for a command one core for each thread, 4 GiB, one hour, full isolation]
     #[arg(long, value_name = "INTENT")]
     intent: Option<OsString>,
     /// Note in the record that the plans are for this experiment, which is created when new; the plans do not change
@@ -200,6 +197,10 @@ impl Tool for Arguments {
                 "Measure a frozen model on held-out data that shares nothing with its training data.",
             ),
             (
+                "xt-compile evaluate harness.json bundle.json | xt-run",
+                "The same by a program of yours, when the evaluator in the spec is a command; xt-trainer(7) says what it finds.",
+            ),
+            (
                 "xt-compile --seed 1..5 candidate.json | xt-run | xt-freeze | xt-compile evaluate heldout.json | xt-run",
                 "Train five times, freeze and measure each.",
             ),
@@ -214,7 +215,7 @@ impl Tool for Arguments {
             Exit::Bug,
             Exit::NotNow,
         ],
-        see_also: &["xt-run(1)", "xt-log(1)", "xt-store(1)", "xt-manifest(5)", "xt(7)"],
+        see_also: &["xt-run(1)", "xt-log(1)", "xt-store(1)", "xt-manifest(5)", "xt-trainer(7)", "xt(7)"],
     };
 
     fn common(&self) -> &Common {
@@ -225,7 +226,7 @@ impl Tool for Arguments {
 fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| match &arguments.command {
         Some(Verb::Dataset(dataset)) => admit_files(dataset, &arguments.common),
-        Some(Verb::Evaluate(evaluate)) => compile_evaluations(evaluate, &arguments.common),
+        Some(Verb::Evaluate(evaluate)) => measuring::compile(evaluate, &arguments.common),
         Some(Verb::Scaffold(scaffold)) => write_scaffold(scaffold, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
@@ -379,14 +380,8 @@ fn plans_of_command(
     let mut faults = Faults::new();
     xt_core::verb::command::check(command, dataset, intent, &mut faults);
     faults.or(())?;
-    let files = command.trainer.files();
-    let mut sizes = BTreeMap::new();
-    if !files.is_empty() {
-        let store = Store::open(&common.store)?;
-        for digest in files.values() {
-            sizes.extend(store.size(*digest)?.map(|bytes| (*digest, bytes)));
-        }
-    }
+    let none = command.trainer.files().is_empty();
+    let sizes = if none { BTreeMap::new() } else { sizes(command, &Store::open(&common.store)?)? };
     let mut digests = Digests::open(&common.store);
     let program = program::find(command, intent.isolation.profile, &mut digests)?;
     let plan = |seed| {
@@ -394,6 +389,15 @@ fn plans_of_command(
         xt_core::verb::command::compile(command.clone(), dataset, intent.clone(), seed, program.clone(), &sizes)
     };
     seeds.map(|seed| Ok(plan(seed)?)).collect()
+}
+
+/// Bytes of the files of a command that the store has.
+fn sizes(command: &Command, store: &Store) -> Result<BTreeMap<Digest, u64>, Error> {
+    let mut sizes = BTreeMap::new();
+    for digest in command.trainer.files().values() {
+        sizes.extend(store.size(*digest)?.map(|bytes| (*digest, bytes)));
+    }
+    Ok(sizes)
 }
 
 /// Decodes and gathers the faults, each with the document's name in front when it is not the candidate.
@@ -455,173 +459,6 @@ fn count_tokens(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Resu
         corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
     }
     Ok(Tokens { vocabulary: text.vocabulary(), count: corpus.tokens(), tokenizer_bytes })
-}
-
-// ---- frozen bundles to plans that measure ----
-
-fn compile_evaluations(arguments: &EvaluateArguments, common: &Common) -> Result<Exit, Error> {
-    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
-    let given = |name: &OsString| read_one(&xt_cli::Source::from(name.as_os_str()), &lookup);
-    let (spec, intent) = (given(&arguments.spec)?, arguments.intent.as_ref().map(given).transpose()?);
-    let mut faults = Faults::new();
-    let spec = decoded::<Spec>(&spec.value, "", &mut faults);
-    let intent = intent.map(|document| decoded::<Intent>(&document.value, "intent", &mut faults));
-    let (Some(spec), true) = (spec, faults.is_empty()) else { return Err(faults.into()) };
-    let bundles = bundles(&arguments.bundles, common)?;
-    let several = bundles.len() > 1;
-    let mut plans = Vec::new();
-    for (index, bundle) in bundles.iter().enumerate() {
-        match plan_of_evaluation(&spec, bundle, intent.clone().flatten(), &Store::open(&common.store)?) {
-            Ok(plan) => plans.push(plan),
-            // Every bundle is looked at, so that all reasons come at once.
-            Err(Error(failure)) if several && failure.faults().is_some() => {
-                let found = failure.faults().cloned().unwrap_or_default();
-                faults.0.extend(found.within(&format!("bundle:{index}")).0);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    faults.or(())?;
-    note(arguments.experiment.as_ref(), &plans, common)?;
-    let mut output = Output::new(arguments.output.as_deref())?;
-    for plan in &plans {
-        output.document(&plan.encode())?;
-    }
-    output.finish()?;
-    Ok(Exit::Yes)
-}
-
-/// The bundles that are named, each verified: evaluation begins only once custody has frozen a model (L66).
-fn bundles(names: &[OsString], common: &Common) -> Result<Vec<Bundle>, Error> {
-    let mut bundles = Vec::new();
-    let stdin = [OsString::from("-")];
-    for name in if names.is_empty() { &stdin[..] } else { names } {
-        let source = xt_cli::Source::from(name.as_os_str());
-        match given_of(&source, common)? {
-            Given::Archive(archive) => {
-                let store = Store::open_or_create(&common.store)?;
-                bundles.push(xt_bundle::import(&store, archive, &source.name())?);
-            }
-            Given::Text(text) => {
-                let documents = xt_cli::parse_documents(&text, &source.name())?;
-                let read: Vec<Bundle> = xt_cli::each(&documents, Bundle::decode)?;
-                let store = Store::open(&common.store)?;
-                for bundle in read {
-                    let verdict = xt_bundle::verify_stored(&store, bundle.id())?;
-                    verdict.faults.or(())?;
-                    bundles.push(bundle);
-                }
-            }
-        }
-    }
-    Ok(bundles)
-}
-
-fn given_of<'a>(source: &xt_cli::Source, common: &Common) -> Result<Given<'a>, Error> {
-    let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
-    match source {
-        xt_cli::Source::Digest(digest) => Ok(Given::Text(Store::open(&common.store)?.get(*digest)?)),
-        xt_cli::Source::Stdin => Given::look(std::io::stdin()).map_err(failed),
-        xt_cli::Source::File(path) => Given::look(std::fs::File::open(path).map_err(failed)?).map_err(failed),
-    }
-}
-
-fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, store: &Store) -> Result<Plan, Error> {
-    let trained: Plan = store.manifest(bundle.plan)?;
-    let dataset: Dataset = store.manifest(spec.data.dataset)?;
-    let intent = intent.unwrap_or_else(|| trained.intent.clone());
-    let mut faults = Faults::new();
-    let Some((candidate, learned)) = trained.training() else {
-        let message = "the bundle is that of a command, and how its model is measured is its own affair";
-        return Err(Faults::one("", "evaluation.subject", message).into());
-    };
-    evaluate::check(spec, candidate, &dataset, &intent, &mut faults);
-    faults.or(())?;
-    let path = match spec.parameters {
-        Parameters::Trained => trained_files(candidate)[0],
-        Parameters::Averaged => AVERAGED,
-    };
-    let weights = bundle.members.iter().find(|member| member.file.path.as_str() == path).map(|member| &member.file);
-    let missing = || Faults::one("", "model.missing", format!("the bundle {} has no {path}", bundle.id()));
-    let weights = weights.ok_or_else(missing)?;
-    let (parts, tokenizer_bytes) = parts(spec, candidate, &dataset, store)?;
-    let found = Found {
-        subject: Subject {
-            bundle: bundle.id(),
-            run: bundle.run,
-            candidate: trained.fingerprint,
-            name: candidate.name.clone(),
-            seed: trained.seed,
-            weights: weights.digest,
-        },
-        weights_bytes: weights.bytes,
-        tokenizer_bytes,
-        parts,
-        overlap: overlap(spec, (candidate, learned), &dataset, store)?,
-        fitted: trained.fitted.clone(),
-        base: candidate.base.adapter().map_or_else(Vec::new, |_| compile::base_inputs(&trained)),
-    };
-    Ok(evaluate::compile(spec.clone(), candidate.clone(), dataset, intent, found)?)
-}
-
-/// Reads the held-out files through the tokenizer, as the evaluator will, and counts; also the tokenizer's size.
-fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Vec<Part>, u64), Error> {
-    if candidate.tokenizer.inputs().is_some() {
-        let members = evaluate::members(spec, dataset);
-        let counts = rows(candidate, &members, store)?.counts;
-        let part = |(member, tokens): (&&Member, u64)| Part { path: member.path.clone(), tokens };
-        return Ok((members.iter().zip(counts).map(part).collect(), 0));
-    }
-    let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
-    let text = Text::load(&candidate.tokenizer, file.as_deref())?;
-    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
-    let members = evaluate::members(spec, dataset);
-    if let Tokenizer::Records { .. } = &candidate.tokenizer {
-        let found = records(candidate, &text, &members, store)?;
-        check_predicted(&members, &found)?;
-        let part = |(member, tokens): (&&Member, &u64)| Part { path: member.path.clone(), tokens: *tokens };
-        return Ok((members.iter().zip(&found.counts).map(part).collect(), tokenizer_bytes));
-    }
-    let mut parts = Vec::new();
-    for member in members {
-        let mut corpus = Corpus::new(&text, dataset.format, None, candidate.model.vocabulary())?;
-        corpus.add(member.path.as_str(), &store.get(member.digest)?)?;
-        parts.push(Part { path: member.path.clone(), tokens: corpus.tokens() });
-    }
-    Ok((parts, tokenizer_bytes))
-}
-
-/// A held-out record of which nothing is predicted has no loss: every such record is told.
-fn check_predicted(members: &[&Member], found: &Records) -> Result<(), Faults> {
-    let (mut faults, mut samples) = (Faults::new(), found.samples.iter());
-    for (member, count) in members.iter().zip(&found.counts) {
-        for (number, sample) in (1..=*count).zip(&mut samples) {
-            if sample.predicted() == 0 {
-                let message = format!("record {number}: none of its tokens is predicted, so it has no loss");
-                faults.add(member.path.as_str(), "evaluation.masked", message);
-            }
-        }
-    }
-    faults.or(())
-}
-
-/// Holds every held-out file against everything the model was trained on, which the store must have.
-fn overlap(
-    spec: &Spec,
-    (candidate, learned): (&Candidate, &Dataset),
-    dataset: &Dataset,
-    store: &Store,
-) -> Result<Overlap, Error> {
-    let mut comparison = Comparison::new(spec);
-    for member in compile::members(candidate, learned) {
-        let bytes = store.get(member.digest)?;
-        comparison.trained_on(&bytes, examples(&candidate.tokenizer, &bytes).iter().map(AsRef::as_ref));
-    }
-    for member in evaluate::members(spec, dataset) {
-        let bytes = store.get(member.digest)?;
-        comparison.held_out(&bytes, examples(&candidate.tokenizer, &bytes).iter().map(AsRef::as_ref));
-    }
-    Ok(comparison.overlap())
 }
 
 // ---- files to a dataset ----

@@ -317,3 +317,37 @@ fn one_bad_bundle_of_a_stream_refuses_all_and_says_which() {
     world.change("\"split\":\"dev\"", "\"split\":\"train\"");
     assert_eq!(world.plan(&bundles).expect(0).documents().len(), 2);
 }
+
+/// A program of the host measures a model of the trainer: it finds weights and configuration, and what it was trained on
+/// stays out of what it is measured on.
+#[test]
+fn a_program_measures_a_model_of_the_trainer_and_leakage_is_looked_for_as_ever() {
+    let world = World::new(&[("b.txt", HELD_OUT)]);
+    let script = r#"
+        for file in config.json model.safetensors; do test -r "$XT_MODEL/model/$file"; done
+        /usr/bin/mkdir evaluation
+        printf '{"schema":"xt.metrics/1","evaluator":{"name":"there","version":"1","determinism":"deterministic"},
+            "metrics":[{"name":"files","slice":null,"value":2.0,"sample_count":2,"standard_error":null,"interval":null}]}' \
+            > evaluation/metrics.json"#;
+    let script = world.store().put(script.as_bytes()).unwrap();
+    let evaluator = format!(
+        r#"{{"kind":"command","name":"there","version":"1","determinism":"deterministic","metrics":["files"],"samples":2,
+        "confidence":null,"settings":{{}},"program":{{"kind":"command","executable":"/bin/sh",
+        "arguments":["-eu","${{XT_FILES}}/measure.sh"],"environment":{{}},
+        "roots":[{{"path":"/usr/bin/mkdir","execute":true}}],"files":{{"measure.sh":"{script}"}},"threads":1}}}}"#
+    );
+    world.change(r#"{"kind":"next-token","batch":2,"resamples":200,"confidence":0.95}"#, &evaluator);
+    world.change(r#""slices":"member""#, r#""slices":"none""#);
+    let bundle = world.bundle();
+    let plan = world.plan(&bundle).expect(0).stdout;
+    let evaluation = world.xt("run").input(plan).run().expect(0).document();
+    let evaluation = Evaluation::decode(&evaluation).unwrap();
+    assert_eq!((evaluation.metrics.len(), evaluation.subject.name.as_str()), (1, "tiny"));
+    // The control: the text that was trained on, under another name.
+    world.folder.write("leak/c.txt", format!("{TRAINED}And a line more.\n"));
+    let leak = world.xt("compile").args(["dataset", "leak"]).run().expect(0).text("/id");
+    let held = evaluation.dataset.to_string();
+    world.change(&held, &leak);
+    let refused = world.plan(&bundle).expect(10);
+    assert!(refused.stderr.contains("evaluation.leakage"), "{}", refused.stderr);
+}

@@ -62,3 +62,17 @@ fn visits_are_estimated_better_than_by_their_mean_and_the_run_replays_bit_for_bi
     assert!(metric(&folder, "mae") > 0.0);
     assert_replayed(&folder);
 }
+
+#[test]
+fn a_python_program_measures_the_frozen_means_and_the_record_decides() {
+    let (root, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), Folder::new());
+    if folder.sh("command -v python3").run().code != Some(0) {
+        println!("not run here: there is no python3");
+        return;
+    }
+    folder.sh("\"$ROOT/examples/python-measure/demo\" \"$PWD/demo\"").env("ROOT", root).run().expect(0);
+    let accuracy = metric(&folder, "accuracy");
+    assert!((0.85..1.0).contains(&accuracy), "{accuracy}");
+    let decision = documents(&folder, "decision").remove(0);
+    assert_eq!(decision.get("outcome").and_then(Value::as_str), Some("STOP_SUCCEEDED"));
+}

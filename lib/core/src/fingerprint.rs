@@ -13,6 +13,8 @@ use crate::manifest::encoding::{Column, Holds};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
 use crate::manifest::network::Convolution;
 use crate::manifest::plan::Plan;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 
 /// Fingerprint of a candidate, version 1: every declared value but the name. The seed belongs to the run (X27), the
 /// intent to orchestration; neither enters.
@@ -407,8 +409,8 @@ fn execution_1(execution: &Execution) -> Value {
 }
 
 /// Fingerprint of how something is measured, version 1: every value of the spec but the name, and the version of the
-/// evaluator. Results with the same one can be held against each other.
-pub fn evaluation(spec: &Spec) -> Digest {
+/// evaluator; for a command the bytes of all that it can load, too. Results with the same one can be held against each other.
+pub fn evaluation(spec: &Spec, program: Option<&Program>) -> Digest {
     let Spec { name: _, evaluator, parameters, data: HeldOut { dataset, split }, slices, leakage, seed } = spec;
     let Leakage { minimum_bytes, shared } = leakage;
     let evaluator_1 = match evaluator {
@@ -431,6 +433,18 @@ pub fn evaluation(spec: &Spec) -> Digest {
             ("resamples", resamples.write()),
             ("confidence", confidence.write()),
         ]),
+        Evaluator::Command { name, version: _, determinism, metrics, samples, confidence, program: told, settings } => {
+            object([
+                ("kind", "command".into()),
+                ("name", name.write()),
+                ("determinism", determinism.write()),
+                ("metrics", metrics.write()),
+                ("samples", samples.write()),
+                ("confidence", confidence.write()),
+                ("program", program.map_or(Value::Null, |program| Value::Object(program_1(told, program)))),
+                ("settings", settings.write()),
+            ])
+        }
     };
     object([
         ("projection", "xt.evaluation-fingerprint/1".into()),
@@ -450,6 +464,24 @@ pub fn evaluation(spec: &Spec) -> Digest {
 /// root lies is part of it, since the program sees that.
 pub fn command(command: &Command, program: &Program) -> Digest {
     let Command { name: _, trainer, parameters, data, steps, regime } = command;
+    let mut members = program_1(trainer, program);
+    members.extend([
+        ("projection".into(), "xt.command-fingerprint/1".into()),
+        ("parameters".into(), parameters.write()),
+        (
+            "data".into(),
+            data.as_ref().map_or(Value::Null, |CommandData { dataset, split }| {
+                object([("dataset", dataset.write()), ("split", split.write())])
+            }),
+        ),
+        ("steps".into(), steps.write()),
+        ("regime".into(), regime.write()),
+    ]);
+    Value::Object(members).digest()
+}
+
+/// What a program is: what it is told, and the bytes of all that it can load.
+fn program_1(trainer: &Trainer, program: &Program) -> BTreeMap<String, Value> {
     let Trainer::Command { executable: _, arguments, environment, roots: _, files, threads } = trainer;
     let Program { executable, libraries, roots } = program;
     let pin = |pin: &Pin| object([("path", pin.path.write()), ("digest", pin.digest.write())]);
@@ -457,26 +489,15 @@ pub fn command(command: &Command, program: &Program) -> Digest {
         let PinnedRoot { path, digest, execute, files: _, bytes: _ } = root;
         object([("path", path.write()), ("digest", digest.write()), ("execute", execute.write())])
     };
-    object([
-        ("projection", "xt.command-fingerprint/1".into()),
-        ("executable", pin(executable)),
-        ("libraries", Value::List(libraries.iter().map(pin).collect())),
-        ("roots", Value::List(roots.iter().map(root).collect())),
-        ("arguments", arguments.write()),
-        ("environment", environment.write()),
-        ("files", files.write()),
-        ("threads", threads.write()),
-        ("parameters", parameters.write()),
-        (
-            "data",
-            data.as_ref().map_or(Value::Null, |CommandData { dataset, split }| {
-                object([("dataset", dataset.write()), ("split", split.write())])
-            }),
-        ),
-        ("steps", steps.write()),
-        ("regime", regime.write()),
+    BTreeMap::from([
+        ("executable".into(), pin(executable)),
+        ("libraries".into(), Value::List(libraries.iter().map(pin).collect())),
+        ("roots".into(), Value::List(roots.iter().map(root).collect())),
+        ("arguments".into(), arguments.write()),
+        ("environment".into(), environment.write()),
+        ("files".into(), files.write()),
+        ("threads".into(), threads.write()),
     ])
-    .digest()
 }
 
 /// Digest of the whole request, version 1: everything in the plan but this digest. Two plans with the same one ask for

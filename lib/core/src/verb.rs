@@ -18,6 +18,7 @@ pub mod doctor;
 pub mod envelope;
 pub mod environment;
 pub mod evaluate;
+pub mod evaluate_command;
 pub mod explain;
 pub mod export;
 pub mod fit;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use xt_core::manifest::candidate::Tokenizer;
+use xt_core::manifest::dataset::Format;
 use xt_core::verb::evaluate::lines;
 
 use crate::{image, records, table};
@@ -15,6 +16,17 @@ pub fn examples<'a>(tokenizer: &Tokenizer, bytes: &'a [u8]) -> Vec<Cow<'a, [u8]>
         Tokenizer::Records { .. } => records::examples(bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Table { columns, .. } => table::examples(columns, bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Image { .. } => image::examples(bytes).into_iter().map(Cow::Borrowed).collect(),
+    }
+}
+
+/// The examples of a file by its form alone, for whoever knows no columns: lines, those of a table without the one that
+/// names its columns, records, images.
+pub fn plain_examples(format: Format, bytes: &[u8]) -> Vec<Cow<'_, [u8]>> {
+    match format {
+        Format::Text | Format::Bytes => lines(bytes).map(Cow::Borrowed).collect(),
+        Format::Csv => lines(bytes).skip(1).map(Cow::Borrowed).collect(),
+        Format::Jsonl => records::examples(bytes).into_iter().map(Cow::Owned).collect(),
+        Format::Idx => image::examples(bytes).into_iter().map(Cow::Borrowed).collect(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::command::{Command, Trainer};
 use xt_core::manifest::plan::Plan;
-use xt_core::verb::command::{self as verb, DATA, FILES, PARAMETERS, PLAN};
+use xt_core::verb::command::{self as verb, DATA, FILES, MODEL, MODEL_PLACE, PARAMETERS, PLAN};
 use xt_sandbox::Policy;
 use xt_store::Store;
 
@@ -28,10 +28,13 @@ pub(crate) fn lay_out(store: &Store, plan: &Plan, command: &Command, folder: &Pa
     let files = command.trainer.files().iter().map(|(path, digest)| (FILES, path.as_str(), *digest));
     let members = verb::members(command, plan.dataset.as_ref());
     let data = members.into_iter().map(|member| (DATA, member.path.as_str(), member.digest));
-    for name in [FILES, DATA] {
+    let measured = plan.evaluation.iter().flat_map(|evaluating| &evaluating.files);
+    let model = measured.map(|file| (MODEL, file.path.as_str(), file.digest));
+    let measures = plan.evaluation.as_ref().map(|_| MODEL);
+    for name in [FILES, DATA].into_iter().chain(measures) {
         folders(folder, name)?;
     }
-    for (place, path, digest) in files.chain(data) {
+    for (place, path, digest) in files.chain(data).chain(model) {
         let to = Path::new(place).join(path);
         folders(folder, &to.parent().unwrap_or(Path::new(place)).to_string_lossy())?;
         let to = folder.join(to);
@@ -74,7 +77,10 @@ pub(crate) fn start(
     let mut policy = launch::policy(&brought.worker, places, &plan.intent, &plan.environment);
     policy.brought = brought.brought();
     policy.digests = with_targets(&policy.digests);
-    let named = named_places(&policy);
+    let mut named = named_places(&policy);
+    if plan.evaluation.is_some() {
+        named.insert(MODEL_PLACE, policy.inputs_inside().join(MODEL).to_string_lossy().into_owned());
+    }
     policy.arguments =
         arguments.unwrap_or_default().iter().map(|argument| OsString::from(verb::expand(argument, &named))).collect();
     policy.environment.extend(named.into_iter().map(|(name, place)| (name.to_string(), place)));

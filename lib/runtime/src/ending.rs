@@ -168,7 +168,7 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
     }
     // A command does not report what it wrote: whatever is there and in order is its output.
     if watch.ledger.is_command() {
-        return None;
+        return metrics(watch.plan, outputs);
     }
     let folder = outputs;
     let Some(End::Completed { outputs } | End::Drained { outputs, .. }) = watch.ledger.end() else { return None };

@@ -74,7 +74,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &tables::datasets());
     add(&mut all, &tables::candidates().into_iter().map(Hypothesis::from).collect::<Vec<_>>());
     add(&mut all, &tables::plans());
-    add(&mut all, &tables::specs());
+    add(&mut all, &[tables::specs(), commands::specs(&dataset())].concat());
     add(&mut all, &intents());
     add(&mut all, &plans());
     add(&mut all, &runs());

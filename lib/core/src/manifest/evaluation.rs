@@ -1,12 +1,15 @@
 //! `xt.evaluation-spec/1`: how a trained model is to be measured; `xt.metrics/1`: what an evaluator measured;
 //! `xt.evaluation/1`: that, bound to the model, the data and the run that measured (rows X51–X63).
 
-use alloc::string::String;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Range;
+use crate::manifest::Artifact;
 use crate::manifest::candidate::Regime;
+use crate::manifest::command::Trainer;
 use crate::manifest::decision::Interval;
 use crate::name::Name;
 use crate::number::Finite;
@@ -64,6 +67,25 @@ crate::choice! {
             resamples: u64 [Range::from(100.0).to(100_000.0)],
             /// Level of the intervals.
             confidence: Finite [Range::above(0.0).below(1.0)],
+        },
+        /// A program of the host, pinned and confined as one that trains (xt-trainer(7)). It finds the files of the bundle below `XT_MODEL` and the held-out files below `XT_DATA`, and leaves an `xt.metrics/1` as `evaluation/metrics.json`.
+        Command "command" {
+            /// What results call it.
+            name: Name,
+            /// Its version; whoever computes differently has another one.
+            version: String,
+            /// What it says about measuring again.
+            determinism: Determinism,
+            /// Names of the metrics that it promises, at least one. Each has to be there, over everything and over each slice; others may be there, too.
+            metrics: Vec<String>,
+            /// Samples that each promised metric over everything rests on; `null` promises no number.
+            samples: Option<u64> [Range::from(1.0)],
+            /// Level of the intervals that it reports; `null` when it reports none.
+            confidence: Option<Finite> [Range::above(0.0).below(1.0)],
+            /// The program.
+            program: Box<Trainer>,
+            /// Free parameters: a JSON object of any form, handed to the program as the file `XT_PARAMETERS`.
+            settings: crate::manifest::command::Parameters,
         },
     }
 }
@@ -133,6 +155,8 @@ crate::record! {
         parts: Vec<Part>,
         /// What was found of the training data in them.
         overlap: Overlap,
+        /// The files of the bundle that a command finds below `XT_MODEL`, sorted by path; empty for the evaluators of this toolkit.
+        files: Vec<Artifact>,
     }
 }
 
@@ -149,7 +173,7 @@ crate::record! {
         name: Name,
         /// Seed of its training.
         seed: u64,
-        /// Digest of the file with the parameters that are measured.
+        /// Digest of the file with the parameters that are measured; for a command, of the canonical list of the files that it finds.
         weights: Digest,
     }
 }
@@ -159,7 +183,7 @@ crate::record! {
     pub struct Part {
         /// Its path.
         path: RelativePath,
-        /// Its tokens; records, rows of a table, images; 0 for a file of labels.
+        /// Its tokens; records, rows of a table, images; 0 for a file of labels. For a command its bytes.
         tokens: u64,
     }
 }
@@ -323,33 +347,44 @@ crate::record! {
 impl Evaluator {
     /// What a result says of it.
     pub fn version(&self) -> EvaluatorVersion {
+        if let Self::Command { name, version, determinism, .. } = self {
+            return EvaluatorVersion { name: name.to_string(), version: version.clone(), determinism: *determinism };
+        }
         EvaluatorVersion { name: self.word().into(), version: "1".into(), determinism: Determinism::Seeded }
     }
 
-    /// Level of the intervals.
-    pub const fn confidence(&self) -> Finite {
+    /// Level of the intervals, if there are any.
+    pub const fn confidence(&self) -> Option<Finite> {
         match self {
             Self::NextToken { confidence, .. }
             | Self::Classification { confidence, .. }
-            | Self::Regression { confidence, .. } => *confidence,
+            | Self::Regression { confidence, .. } => Some(*confidence),
+            Self::Command { confidence, .. } => *confidence,
         }
     }
 
-    /// Samples computed together.
+    /// Samples computed together; of a command it is its own affair, and 1 here.
     pub const fn batch(&self) -> u64 {
         match self {
             Self::NextToken { batch, .. } | Self::Classification { batch, .. } | Self::Regression { batch, .. } => {
                 *batch
             }
+            Self::Command { .. } => 1,
         }
     }
 
-    /// Resamples of the bootstrap.
+    /// Resamples of the bootstrap; none for a command.
     pub const fn resamples(&self) -> u64 {
         match self {
             Self::NextToken { resamples, .. }
             | Self::Classification { resamples, .. }
             | Self::Regression { resamples, .. } => *resamples,
+            Self::Command { .. } => 0,
         }
+    }
+
+    /// The program, if it is one of the host.
+    pub fn program(&self) -> Option<&Trainer> {
+        if let Self::Command { program, .. } = self { Some(program) } else { None }
     }
 }

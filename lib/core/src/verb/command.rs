@@ -21,6 +21,8 @@ pub const TELEMETRY: i32 = 4;
 /// Variables that name places. They are set when the program starts, since a place differs from one profile to another.
 pub const PLACES: [&str; 7] =
     ["XT_DATA", "XT_FILES", "XT_INPUTS", "XT_OUTPUTS", "XT_PARAMETERS", "XT_PLAN", "XT_SNAPSHOTS"];
+/// The place that only a program has that measures a model.
+pub const MODEL_PLACE: &str = "XT_MODEL";
 /// Variables that numeric libraries read their number of threads from.
 const THREADS: [&str; 3] = ["MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
 /// Folders of which the sandbox makes its own.
@@ -33,10 +35,13 @@ pub const PARAMETERS: &str = "parameters.json";
 pub const FILES: &str = "files";
 /// The folder of its data among its inputs.
 pub const DATA: &str = "data";
+/// The folder of the model that it measures among its inputs, when it measures one.
+pub const MODEL: &str = "model";
 
 /// Everything in the input folder of a command, by name: each input by the digits of its digest, and what points to them.
 pub fn input_names(plan: &Plan) -> BTreeSet<String> {
-    let named = [PLAN, PARAMETERS, FILES, DATA].into_iter().map(String::from);
+    let model = plan.evaluation.as_ref().map(|_| MODEL);
+    let named = [PLAN, PARAMETERS, FILES, DATA].into_iter().chain(model).map(String::from);
     plan.inputs.iter().map(|input| input.digest.hex()).chain(named).collect()
 }
 
@@ -49,10 +54,21 @@ pub fn members<'a>(command: &Command, dataset: Option<&'a Dataset>) -> Vec<&'a M
 
 /// Notes what makes a command impossible, alone and with its dataset and intent.
 pub fn check(command: &Command, dataset: Option<&Dataset>, intent: &Intent, faults: &mut Faults) {
+    check_with(command, dataset, intent, &PLACES, faults);
+}
+
+/// The same for a program that knows these places.
+pub(crate) fn check_with(
+    command: &Command,
+    dataset: Option<&Dataset>,
+    intent: &Intent,
+    places: &[&str],
+    faults: &mut Faults,
+) {
     let Trainer::Command { executable, arguments, environment, roots, files, threads } = &command.trainer;
     check_path("/trainer/executable", executable, faults);
     for (index, argument) in arguments.iter().enumerate() {
-        check_argument(&format!("/trainer/arguments/{index}"), argument, faults);
+        check_argument(&format!("/trainer/arguments/{index}"), argument, places, faults);
     }
     for (name, value) in environment {
         check_variable(name, value, faults);
@@ -96,13 +112,13 @@ fn check_path(at: &str, path: &str, faults: &mut Faults) {
     }
 }
 
-fn check_argument(at: &str, argument: &str, faults: &mut Faults) {
+fn check_argument(at: &str, argument: &str, places: &[&str], faults: &mut Faults) {
     if argument.contains('\0') {
         faults.add(at, "command.argument", "an argument holds no zero character");
     }
     for (_, name) in placeholders(argument) {
-        if !PLACES.contains(&name) {
-            let message = format!("there is no place ${{{name}}}; the places are {}", PLACES.join(", "));
+        if !places.contains(&name) {
+            let message = format!("there is no place ${{{name}}}; the places are {}", places.join(", "));
             faults.add(at, "command.argument", message);
         }
     }
@@ -238,7 +254,7 @@ pub fn compile(
 }
 
 /// What was found on the host must be what the candidate declares.
-fn check_program(command: &Command, program: &Program, faults: &mut Faults) {
+pub(crate) fn check_program(command: &Command, program: &Program, faults: &mut Faults) {
     let Trainer::Command { executable, roots, .. } = &command.trainer;
     if program.executable.path != *executable {
         let message = format!("the candidate declares {executable}, the plan pins {}", program.executable.path);
@@ -256,7 +272,7 @@ fn check_program(command: &Command, program: &Program, faults: &mut Faults) {
 
 /// Every file the program may read beside its roots, once, sorted by digest. A file that is both data and script is
 /// listed as data.
-fn inputs(
+pub(crate) fn inputs(
     command: &Command,
     dataset: Option<&Dataset>,
     sizes: &BTreeMap<Digest, u64>,

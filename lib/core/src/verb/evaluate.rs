@@ -20,7 +20,7 @@ use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::manifest::run::{Run, Status};
 use crate::verb::environment::environment;
-use crate::verb::{admit, compile, fit};
+use crate::verb::{admit, compile, evaluate_command, fit};
 
 /// What an evaluator wrote, among the outputs of its run.
 pub const METRICS: &str = "evaluation/metrics.json";
@@ -98,13 +98,13 @@ pub fn compile(
         steps: batches,
     };
     let inputs = inputs(&spec, &candidate, &dataset, &found);
-    let (seed, fingerprint) = (spec.seed, fingerprint::evaluation(&spec));
+    let (seed, fingerprint) = (spec.seed, fingerprint::evaluation(&spec, None));
     let Found { subject, parts, overlap, fitted, .. } = found;
     let mut plan = Plan {
         mode: Mode::Evaluation,
         fingerprint: fingerprint::candidate(&candidate),
         seed,
-        evaluation: Some(Evaluating { spec, fingerprint, subject, parts, overlap }),
+        evaluation: Some(Evaluating { spec, fingerprint, subject, parts, overlap, files: Vec::new() }),
         inputs,
         fitted,
         work,
@@ -136,10 +136,7 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     }
     let due = candidate.base.adapter().and(candidate.base.files());
     compile::check_base(due, &found.base, faults);
-    let paths = members(spec, dataset).into_iter().map(|member| &member.path);
-    if !paths.eq(found.parts.iter().map(|part| &part.path)) {
-        faults.add("/evaluation/parts", "evaluation.parts", "these are not the files of the split, in order");
-    }
+    check_parts(spec, dataset, &found.parts, faults);
     let text = !candidate.tokenizer.whole();
     for (index, part) in found.parts.iter().enumerate().filter(|(_, part)| text && part.tokens < 2) {
         let message = format!("{} has {} tokens, and nothing is predicted with fewer than 2", part.path, part.tokens);
@@ -148,8 +145,21 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     if !text && found.parts.iter().all(|part| part.tokens == 0) {
         faults.add("/evaluation/parts", "evaluation.empty", "the held-out split has no sample");
     }
-    let Overlap { shared, files, shared_files, examples, shared_examples } = found.overlap;
-    if shared != spec.leakage.shared || files != found.parts.len() as u64 {
+    check_overlap(spec, &found.overlap, found.parts.len() as u64, faults);
+}
+
+/// Notes parts that are not the files of the split.
+pub(crate) fn check_parts(spec: &Spec, dataset: &Dataset, parts: &[Part], faults: &mut Faults) {
+    let paths = members(spec, dataset).into_iter().map(|member| &member.path);
+    if !paths.eq(parts.iter().map(|part| &part.path)) {
+        faults.add("/evaluation/parts", "evaluation.parts", "these are not the files of the split, in order");
+    }
+}
+
+/// Notes held-out examples that were also trained on, unless the spec discloses them.
+pub(crate) fn check_overlap(spec: &Spec, overlap: &Overlap, parts: u64, faults: &mut Faults) {
+    let Overlap { shared, files, shared_files, examples, shared_examples } = *overlap;
+    if shared != spec.leakage.shared || files != parts {
         faults.add("/evaluation/overlap", "evaluation.overlap", "it does not belong to this spec and split");
     }
     if shared == Shared::Refuse && shared_files + shared_examples > 0 {
@@ -180,10 +190,16 @@ fn inputs(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Found) 
 /// Notes what does not agree inside a plan that measures: everything derived is derived again.
 pub fn check_plan(plan: &Plan, evaluating: &Evaluating, faults: &mut Faults) {
     let spec = &evaluating.spec;
+    if let Some(command) = plan.command() {
+        return evaluate_command::check_plan(plan, evaluating, command, faults);
+    }
     let Some((candidate, dataset)) = plan.training() else {
-        let message = "only models of the trainer of this toolkit are measured, on a dataset";
+        let message = "an evaluator of this toolkit measures models of its trainer, on a dataset";
         return faults.add("/candidate", "evaluation.subject", message);
     };
+    if spec.evaluator.program().is_some() {
+        return faults.add("/candidate", "evaluation.subject", "the spec names a program, and the plan holds none");
+    }
     let mut found = Faults::new();
     check(spec, candidate, dataset, &plan.intent, &mut found);
     if !found.is_empty() {
@@ -294,6 +310,9 @@ pub fn check_metrics(plan: &Plan, metrics: &Metrics) -> Result<(), Faults> {
             faults.add(at, "evaluation.twice", format!("{:?} stands here a second time", measure.name));
         }
     }
+    if evaluating.spec.evaluator.program().is_some() {
+        evaluate_command::check_metrics(plan, evaluating, metrics, &mut faults);
+    }
     faults.or(())
 }
 
@@ -312,7 +331,7 @@ pub fn evaluation(plan: &Plan, run: &Run, metrics: Metrics) -> Option<Evaluation
         dataset: spec.data.dataset,
         split: spec.data.split.clone(),
         overlap: evaluating.overlap.clone(),
-        confidence: Some(spec.evaluator.confidence()),
+        confidence: spec.evaluator.confidence(),
         measured: output(run, METRICS)?.digest,
         samples: output(run, SAMPLES).map(|file| file.digest),
         evaluator: metrics.evaluator,

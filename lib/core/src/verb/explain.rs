@@ -29,7 +29,13 @@ pub fn explain(plan: &Plan) -> Vec<String> {
 /// What a command will be.
 fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
     let Trainer::Command { executable, arguments, files, threads, .. } = &command.trainer;
-    let mut lines = Vec::from([format!("  runs       {executable} {}", arguments.join(" ").trim_end())]);
+    let measures = plan.evaluation.iter().map(|evaluating| {
+        let (version, subject) = (evaluating.spec.evaluator.version(), &evaluating.subject);
+        let said = version.determinism;
+        format!("  measures   bundle {} by {} {}, {said}", subject.bundle, version.name, version.version)
+    });
+    let mut lines: Vec<String> = measures.collect();
+    lines.extend([format!("  runs       {executable} {}", arguments.join(" ").trim_end())]);
     if let Some(program) = &plan.program {
         let count = program.libraries.len();
         lines.push(format!("  loads      {count} libraries beside {}", program.executable.digest));
@@ -42,6 +48,9 @@ fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
     let data = plan.inputs.iter().filter(|input| input.role == Role::Data).count();
     lines.push(format!("  data       {data} files, {} parameters", command.parameters.0.len()));
     lines.push(format!("  computes   with {threads} thread(s)"));
+    if let Some(evaluating) = &plan.evaluation {
+        lines.push(format!("  model      {} files of the bundle", evaluating.files.len()));
+    }
     lines.push(match command.steps {
         Some(steps) => format!("  telemetry  {steps} lines"),
         None => "  telemetry  as many lines as it likes".to_string(),

@@ -192,7 +192,7 @@ pub(crate) fn evaluator(evaluator: &Evaluator, objective: &Objective, faults: &m
         Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} => "classification",
         Objective::MeanSquaredError {} | Objective::Huber { .. } => "regression",
     };
-    if evaluator.word() != due {
+    if evaluator.program().is_none() && evaluator.word() != due {
         let message = format!("a model trained for {} is measured by `{due}`", objective.word());
         faults.add("/evaluator/kind", "evaluation.evaluator", message);
     }

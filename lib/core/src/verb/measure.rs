@@ -144,14 +144,19 @@ fn standard_error(terms: &[Terms], ratio: f64) -> f64 {
     libm::sqrt(count / (count - 1.0) * squares) / under
 }
 
+/// The share of resamples below an interval, and above it. Only evaluators of this toolkit get here, and they have a level.
+fn tail(spec: &Spec) -> f64 {
+    (1.0 - spec.evaluator.confidence().map_or(0.95, Finite::get)) / 2.0
+}
+
 /// Percentile interval: what lies between the two quantiles of the resampled ratios. Quantiles are interpolated as in
 /// definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 1996.
 fn bootstrap(spec: &Spec, slice: Option<&str>, terms: &[Terms]) -> (f64, f64) {
-    let (resamples, confidence) = (spec.evaluator.resamples(), spec.evaluator.confidence());
+    let resamples = spec.evaluator.resamples();
     let purpose = format!("bootstrap/{}", slice.unwrap_or_default());
     let mut ratios: Vec<f64> = (0..resamples).filter_map(|time| resampled(spec.seed, &purpose, time, terms)).collect();
     ratios.sort_by(f64::total_cmp);
-    let tail = (1.0 - confidence.get()) / 2.0;
+    let tail = tail(spec);
     (quantile(&ratios, tail), quantile(&ratios, 1.0 - tail))
 }
 

@@ -38,7 +38,7 @@ pub fn of_whole(
         let finite =
             |value| Finite::new(value).ok_or_else(|| NoMetric::NotFinite { metric: name.clone(), of: called(slice) });
         resamples.sort_by(f64::total_cmp);
-        let tail = (1.0 - spec.evaluator.confidence().get()) / 2.0;
+        let tail = super::tail(spec);
         let several = resamples.len() > 1;
         let interval = || {
             let (low, high) = (quantile(&resamples, tail), quantile(&resamples, 1.0 - tail));
