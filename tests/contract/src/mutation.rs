@@ -3,7 +3,7 @@
 //! What no JSON Schema can see is left alone here and named in `tests/agreement.rs`: whole numbers written as floats,
 //! integers beyond 2^53 where a float is due, an `id` of other content, and texts at limits that count bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xt_core::canonical::{Value, parse};
 use xt_core::random::Stream;
@@ -24,15 +24,38 @@ pub fn pointers(value: &Value) -> Vec<String> {
     found
 }
 
-/// Every document that differs from this one in one value: replaced, removed, or beside something new.
-pub fn single(document: &Value) -> Vec<Value> {
-    let mut changed = Vec::new();
-    for pointer in pointers(document) {
-        let Some(value) = document.pointer(&pointer) else { continue };
+/// Every document that differs from one of these in one value: replaced, removed, or beside something new. What was
+/// changed in one of them is not changed again where another, or another item of a list, has the same in the same place.
+pub fn single(documents: &[Value]) -> Vec<Value> {
+    let (mut changed, mut seen) = (Vec::new(), BTreeSet::new());
+    for (document, pointer) in documents.iter().flat_map(|one| pointers(one).into_iter().map(move |at| (one, at))) {
+        let Some(value) = document.pointer(&pointer).filter(|value| seen.insert(place(document, &pointer, value)))
+        else {
+            continue;
+        };
         changed.extend(replacements(value, true).into_iter().map(|new| edited(document, &pointer, Some(new))));
         changed.push(edited(document, &pointer, None));
     }
     changed
+}
+
+/// Which part of a schema reads a value, and what of the value decides which changes are tried: the way to it, with the
+/// kind of every choice on the way and one name for all items of a list, and the value without what lies in it.
+fn place(document: &Value, pointer: &str, value: &Value) -> String {
+    let (mut at, mut inside) = (String::new(), document);
+    for token in pointer.split('/').skip(1) {
+        at += &inside.get("kind").map(Value::canonical).unwrap_or_default();
+        at += "/";
+        at += if matches!(inside, Value::List(_)) { "*" } else { token };
+        let token = format!("/{token}");
+        inside = inside.pointer(&token).unwrap_or(inside);
+    }
+    let shown = match value {
+        Value::List(items) => format!("{} items", items.len()),
+        Value::Object(members) => format!("{:?}", members.keys().collect::<Vec<_>>()),
+        other => other.canonical(),
+    };
+    format!("{at} = {shown}")
 }
 
 /// A document with two or three changes, drawn from `draws`; parts of other documents come from `pool`.

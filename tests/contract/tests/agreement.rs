@@ -124,7 +124,7 @@ fn schema_and_reader_agree_on_every_single_change() {
     for tag in tag::ALL {
         let validator = validator(&schemas[tag]);
         let (mut accepted, mut refused) = (0, 0);
-        for changed in documents_of(tag).iter().flat_map(single) {
+        for changed in single(&documents_of(tag)) {
             if let Some(text) = disagreement(tag, &validator, &changed) {
                 panic!("{text}");
             }
@@ -215,15 +215,17 @@ fn split(pointer: &str) -> Option<(String, String)> {
 fn a_schema_that_forgets_any_one_rule_is_found_out() {
     let schemas = schemas();
     for tag in ["xt.candidate/1", "xt.event/1", "xt.dataset/1"] {
-        let changed: Vec<(Json, bool)> = documents_of(tag)
-            .iter()
-            .flat_map(single)
+        let changed: Vec<(Json, bool)> = single(&documents_of(tag))
+            .into_iter()
             .map(|document| (json(&document), documents::read(tag, &document).is_ok()))
             .collect();
+        // Neighbouring rules are shown by neighbouring documents: the search begins where the last one ended.
+        let mut near = 0;
         for (rule, schema) in weakened(&schemas[tag]) {
             let validator = validator(&schema);
-            let found = changed.iter().any(|(document, read)| validator.is_valid(document) != *read);
-            assert!(found, "{tag}: nothing shows that {rule} is missing");
+            let shows = |index: &usize| validator.is_valid(&changed[*index].0) != changed[*index].1;
+            let found = (near..changed.len()).chain((0..near).rev()).find(shows);
+            near = found.unwrap_or_else(|| panic!("{tag}: nothing shows that {rule} is missing"));
         }
     }
 }
