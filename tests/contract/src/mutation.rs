@@ -40,11 +40,11 @@ pub fn single(documents: &[Value]) -> Vec<Value> {
 }
 
 /// Which part of a schema reads a value, and what of the value decides which changes are tried: the way to it, with the
-/// kind of every choice on the way and one name for all items of a list, and the value without what lies in it.
+/// form of every object on the way and one name for all items of a list, and the value without what lies in it.
 fn place(document: &Value, pointer: &str, value: &Value) -> String {
     let (mut at, mut inside) = (String::new(), document);
     for token in pointer.split('/').skip(1) {
-        at += &inside.get("kind").map(Value::canonical).unwrap_or_default();
+        at += &choice(inside);
         at += "/";
         at += if matches!(inside, Value::List(_)) { "*" } else { token };
         let token = format!("/{token}");
@@ -52,10 +52,16 @@ fn place(document: &Value, pointer: &str, value: &Value) -> String {
     }
     let shown = match value {
         Value::List(items) => format!("{} items", items.len()),
-        Value::Object(members) => format!("{:?}", members.keys().collect::<Vec<_>>()),
+        Value::Object(_) => choice(value),
         other => other.canonical(),
     };
     format!("{at} = {shown}")
+}
+
+/// What tells which of several forms an object has: its kind, and the members that it has.
+fn choice(value: &Value) -> String {
+    let Value::Object(members) = value else { return String::new() };
+    format!("{:?} {:?}", value.get("kind"), members.keys().collect::<Vec<_>>())
 }
 
 /// A document with two or three changes, drawn from `draws`; parts of other documents come from `pool`.
