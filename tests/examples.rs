@@ -54,6 +54,24 @@ fn the_digits_are_told_apart_by_the_frozen_model_and_the_run_replays_bit_for_bit
     assert_replayed(&folder);
 }
 
+/// Adapters and a head beside a pretrained encoder; without the base there would be no model.
+#[test]
+fn spam_is_told_by_adapters_on_a_base_and_the_run_replays_bit_for_bit() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let minilm = Folder::new()
+        .sh("python3 \"$ROOT/examples/fetch.py\" minilm \"$ROOT/.data/minilm.whl\"")
+        .env("ROOT", root)
+        .run();
+    if minilm.code != Some(0) {
+        println!("not run here: the base cannot be fetched: {}", minilm.stderr.lines().last().unwrap_or_default());
+        return;
+    }
+    let Some(folder) = demo("spam", "spam-assassin", "spam-assassin.tgz") else { return };
+    let accuracy = metric(&folder, "accuracy");
+    assert!((0.8..1.0).contains(&accuracy), "{accuracy}");
+    assert_replayed(&folder);
+}
+
 #[test]
 fn visits_are_estimated_better_than_by_their_mean_and_the_run_replays_bit_for_bit() {
     let Some(folder) = demo("visits", "randhie", "randhie.csv") else { return };

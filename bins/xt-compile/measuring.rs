@@ -84,7 +84,7 @@ fn bundles(names: &[OsString], common: &Common) -> Result<Vec<Bundle>, Error> {
     Ok(bundles)
 }
 
-fn given_of<'a>(source: &xt_cli::Source, common: &Common) -> Result<Given<'a>, Error> {
+pub fn given_of<'a>(source: &xt_cli::Source, common: &Common) -> Result<Given<'a>, Error> {
     let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
     match source {
         xt_cli::Source::Digest(digest) => Ok(Given::Text(Store::open(&common.store)?.get(*digest)?)),
@@ -202,9 +202,9 @@ fn examples_as_trained<'a>(trained: &Plan, format: Format, bytes: &'a [u8]) -> V
 fn parts(spec: &Spec, candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Vec<Part>, u64), Error> {
     if candidate.tokenizer.inputs().is_some() {
         let members = evaluate::members(spec, dataset);
-        let counts = rows(candidate, &members, store)?.counts;
+        let (raw, tokens) = rows(candidate, &members, store)?;
         let part = |(member, tokens): (&&Member, u64)| Part { path: member.path.clone(), tokens };
-        return Ok((members.iter().zip(counts).map(part).collect(), 0));
+        return Ok((members.iter().zip(raw.counts).map(part).collect(), tokens.tokenizer_bytes));
     }
     let file = candidate.tokenizer.digest().map(|digest| store.get(digest)).transpose()?;
     let text = Text::load(&candidate.tokenizer, file.as_deref())?;

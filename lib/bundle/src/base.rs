@@ -1,5 +1,6 @@
 //! What training begins from, as a store has it.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use xt_core::manifest::plan::{Input, Plan, Role};
 use xt_core::verb::base::{self, START, Tensor};
 use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::configuration;
+use xt_core::verb::parameters::parameters;
 use xt_store::Store;
 
 use crate::error::BundleError;
@@ -104,26 +106,46 @@ pub fn of_folder(store: &Store, folder: &Path) -> Result<Offered, BundleError> {
             None
         }
     };
-    let Some(model) = model else { return Err(BundleError::Refused { name, faults }) };
+    let Some(model) = model else { return Err(BundleError::NoBase { name, faults }) };
     let mut writer = store.writer()?;
     let configuration = writer.put(&config)?;
     let (digest, _) = writer.put_file(&weights)?;
     let tokenizer = folder.join("tokenizer.json");
     let tokenizer = tokenizer.exists().then(|| writer.put_file(&tokenizer)).transpose()?;
     writer.commit()?;
-    if let Err(why) = tensors(store, digest)? {
-        return Err(refused(&name, "base.file", why));
-    }
-    let base = Base::Safetensors {
-        digest,
-        configuration,
-        prefix: String::new(),
-        fresh: Vec::new(),
-        unused: Vec::new(),
-        adapter: Box::new(Adapter::None {}),
+    let found = match tensors(store, digest)? {
+        Ok(found) => found,
+        Err(why) => return Err(refused(&name, "base.file", why)),
     };
+    let (prefix, fresh, unused) = naming(&model, &found);
+    let adapter = Box::new(Adapter::None {});
+    let base = Base::Safetensors { digest, configuration, prefix, fresh, unused, adapter };
     let tokenizer = tokenizer.map(|(digest, _)| Tokenizer::HuggingFace { digest });
     Ok(Offered { model, base, tokenizer })
+}
+
+/// What the names in a file lack in front, the modules of the model that it does not have, and the tensors that the model does
+/// not have: files of a model without its head are saved without the name of their part.
+fn naming(model: &Model, found: &[Tensor]) -> (String, Vec<String>, Vec<String>) {
+    let all = parameters(model);
+    let has = |name: &str| found.iter().any(|tensor| tensor.name == name);
+    let held = |prefix: &str| all.iter().filter(|one| one.name.strip_prefix(prefix).is_some_and(has)).count();
+    let mut prefix = "";
+    for other in ["bert.", "transformer.", "model."] {
+        prefix = if held(other) > held(prefix) { other } else { prefix };
+    }
+    let kept: BTreeSet<&str> =
+        all.iter().filter_map(|one| one.name.strip_prefix(prefix)).filter(|name| has(name)).collect();
+    let missing = |name: &str| name.strip_prefix(prefix).is_none_or(|name| !kept.contains(name));
+    let module = |name: &str| name.rsplit_once('.').map_or(name, |(module, _)| module).to_string();
+    let whole = |of: &str| all.iter().filter(|one| module(&one.name) == of).all(|one| missing(&one.name));
+    let lacking = all.iter().filter(|one| missing(&one.name)).map(|one| {
+        let module = module(&one.name);
+        if whole(&module) { format!("{module}.*") } else { one.name.clone() }
+    });
+    let fresh: BTreeSet<String> = lacking.collect();
+    let unused = found.iter().filter(|tensor| !kept.contains(tensor.name.as_str())).map(|tensor| tensor.name.clone());
+    (prefix.into(), fresh.into_iter().collect(), unused.collect())
 }
 
 /// A file in the folder, or the given path itself, whose name says that it is a pickle.
@@ -136,5 +158,5 @@ fn pickle_in(folder: &Path) -> Option<PathBuf> {
 }
 
 fn refused(name: &str, code: &'static str, why: String) -> BundleError {
-    BundleError::Refused { name: name.into(), faults: Faults::one("/base", code, why) }
+    BundleError::NoBase { name: name.into(), faults: Faults::one("/base", code, why) }
 }

@@ -32,6 +32,14 @@ pub enum BundleError {
         /// Everything that is wrong.
         faults: Faults,
     },
+    /// What is named as a base is none; everything that is wrong.
+    #[error("{name} is no base: {faults}")]
+    NoBase {
+        /// The folder or bundle.
+        name: String,
+        /// Everything that is wrong.
+        faults: Faults,
+    },
     /// There is something where a bundle is to be written.
     #[error("{path} exists; a bundle is exported into a new folder")]
     Exists {
@@ -77,7 +85,7 @@ impl Failure for BundleError {
             Self::Store(error) => error.exit(),
             Self::Archive(error) => error.exit(),
             Self::Unbound { .. } => Exit::Quarantined,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { .. } | Self::NoBase { .. } => Exit::Refused,
             Self::Exists { .. } | Self::Stream { .. } => Exit::System,
         }
     }
@@ -88,6 +96,7 @@ impl Failure for BundleError {
             Self::Archive(error) => error.word(),
             Self::Unbound { .. } => "bundle.refused",
             Self::Refused { .. } => "bundle.invalid",
+            Self::NoBase { .. } => "base.refused",
             Self::Exists { .. } => "bundle.exists",
             Self::Stream { .. } => "bundle.stream",
         }
@@ -99,6 +108,10 @@ impl Failure for BundleError {
             Self::Archive(error) => error.hints(),
             Self::Unbound { faults, .. } => way_on(faults).map(Into::into).into_iter().collect(),
             Self::Refused { .. } => vec!["nothing of it was taken in; `xt-freeze verify` lists the same faults".into()],
+            Self::NoBase { .. } => vec![
+                "a base is a folder with model.safetensors and config.json, or a frozen bundle: its archive, or its id"
+                    .into(),
+            ],
             Self::Exists { .. } | Self::Stream { .. } => Vec::new(),
         }
     }
@@ -106,7 +119,7 @@ impl Failure for BundleError {
     fn faults(&self) -> Option<&Faults> {
         match self {
             Self::Store(error) => error.faults(),
-            Self::Unbound { faults, .. } | Self::Refused { faults, .. } => Some(faults),
+            Self::Unbound { faults, .. } | Self::Refused { faults, .. } | Self::NoBase { faults, .. } => Some(faults),
             Self::Archive(_) | Self::Exists { .. } | Self::Stream { .. } => None,
         }
     }

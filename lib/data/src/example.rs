@@ -6,14 +6,15 @@ use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::dataset::Format;
 use xt_core::verb::evaluate::lines;
 
-use crate::{image, records, table};
+use crate::{image, labelled, records, table};
 
-/// The examples of a file: the lines of a text, records, what the rows of a table say to the model, and the images of a file of
+/// The examples of a file: the lines of a text, records, texts without their labels, what the rows of a table say to the model, and the images of a file of
 /// images. A file that is not in its form has none.
 pub fn examples<'a>(tokenizer: &Tokenizer, bytes: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
     match tokenizer {
         Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => lines(bytes).map(Cow::Borrowed).collect(),
         Tokenizer::Records { .. } => records::examples(bytes).into_iter().map(Cow::Owned).collect(),
+        Tokenizer::Labelled { .. } => labelled::examples(bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Table { columns, .. } => table::examples(columns, bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Image { .. } => image::examples(bytes).into_iter().map(Cow::Borrowed).collect(),
     }

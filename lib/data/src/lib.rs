@@ -6,6 +6,7 @@ pub mod corpus;
 pub mod example;
 pub mod fault;
 pub mod image;
+pub mod labelled;
 pub mod records;
 pub mod rows;
 pub mod table;

@@ -8,6 +8,7 @@ use xt_core::canonical::{Value, parse};
 use xt_core::fault::Faults;
 use xt_core::manifest::candidate::{LongRecord, Model, Predicted, Tokenizer};
 
+use crate::labelled;
 use crate::rows::shorten;
 use crate::text::Text;
 
@@ -46,7 +47,11 @@ pub struct Records {
 /// Every fault of a file as JSON Lines; `path` is what messages call it.
 pub fn check(path: &str, bytes: &[u8]) -> Faults {
     let mut faults = Faults::new();
-    let found = records(path, bytes, &mut faults);
+    let known = |line: &[u8]| match labelled::record(line) {
+        Ok(_) => Ok(()),
+        Err(_) => record(line).map(|_| ()),
+    };
+    let found = lines(path, bytes, &mut faults, known);
     if found.is_empty() && faults.is_empty() {
         faults.add(path, "data.empty", "has no record");
     }
@@ -132,6 +137,16 @@ impl Making<'_> {
 
 /// Each record of a file with its line, from 1.
 fn records(path: &str, bytes: &[u8], faults: &mut Faults) -> Vec<(u64, Record)> {
+    lines(path, bytes, faults, record)
+}
+
+/// What `read` makes of each line of a file that is not empty, with the number of the line, from 1.
+pub(crate) fn lines<T>(
+    path: &str,
+    bytes: &[u8],
+    faults: &mut Faults,
+    read: impl Fn(&[u8]) -> Result<T, (&'static str, String)>,
+) -> Vec<(u64, T)> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         faults.add(path, "data.byte-order-mark", "starts with a byte-order mark; remove it");
     }
@@ -141,7 +156,7 @@ fn records(path: &str, bytes: &[u8], faults: &mut Faults) -> Vec<(u64, Record)> 
         if bytes.is_empty() {
             continue;
         }
-        match record(bytes) {
+        match read(bytes) {
             Ok(record) => found.push((line, record)),
             Err((code, why)) => faults.add(path, code, format!("line {line}: {why}")),
         }
@@ -159,8 +174,12 @@ fn record(bytes: &[u8]) -> Result<Record, (&'static str, String)> {
     match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["completion", "prompt"] => Ok(Record { prompt: take("prompt")?, completion: take("completion")? }),
         ["text"] => Ok(Record { prompt: String::new(), completion: take("text")? }),
+        ["label", "text"] => {
+            Err(("record.members", "a record with a label is read by `labelled`, see xt-manifest(5)".into()))
+        }
         _ => {
-            let message = format!("expected the members prompt and completion, or text alone, found {names:?}");
+            let message =
+                format!("expected the members prompt and completion, text alone, or text and label, found {names:?}");
             Err(("record.members", message))
         }
     }
@@ -250,6 +269,11 @@ mod tests {
         assert_eq!(check("a.jsonl", b"\xef\xbb\xbf{\"text\":\"a\"}").0[0].code, "data.byte-order-mark");
         assert_eq!(check("a.jsonl", b"{\"text\":\"\xff\"}").0[0].code, "record.json");
         assert!(check("a.jsonl", FILE.as_bytes()).is_empty());
+        // Records with labels are a form of their own: admitted, and not predicted token by token.
+        let labelled = "{\"text\":\"a\",\"label\":\"b\"}";
+        assert!(check("a.jsonl", labelled.as_bytes()).is_empty());
+        let faults = read_all(&tokenizer(Predicted::All, None, LongRecord::Cut), 8, labelled).unwrap_err();
+        assert!(faults.0[0].message.contains("`labelled`"), "{faults}");
     }
 
     #[test]

@@ -72,8 +72,11 @@ pub fn read(tokenizer: &Tokenizer, files: &[(&str, Vec<u8>)]) -> Result<Raw, Fau
         Tokenizer::Image { channels, height, width, classes, .. } => {
             image::read([*channels, *height, *width], *classes, files, &mut faults)
         }
-        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => {
-            return Err(Faults::one("/tokenizer", "tokenizer.format", "text has no rows"));
+        Tokenizer::Bytes {}
+        | Tokenizer::HuggingFace { .. }
+        | Tokenizer::Records { .. }
+        | Tokenizer::Labelled { .. } => {
+            return Err(Faults::one("/tokenizer", "tokenizer.format", "text has no rows of numbers"));
         }
     };
     if faults.is_empty() && raw.samples() == 0 {

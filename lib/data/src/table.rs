@@ -137,6 +137,25 @@ pub fn examples(columns: &[Column], bytes: &[u8]) -> Vec<Vec<u8>> {
     rows.iter().map(row).collect()
 }
 
+/// The cells of these two columns in every row, with its line; the file has these columns and no other.
+pub(crate) fn pairs(path: &str, bytes: &[u8], wanted: [&str; 2], faults: &mut Faults) -> Vec<(u64, [String; 2])> {
+    let Some((names, rows)) = rows(path, bytes, faults) else { return Vec::new() };
+    for (index, name) in names.iter().enumerate().filter(|(_, name)| !wanted.contains(&name.as_str())) {
+        let message = format!("the column {name:?} is neither {:?} nor {:?}", wanted[0], wanted[1]);
+        faults.add(at(path, 1, index), "column.unknown", message);
+    }
+    let places = wanted.map(|wanted| {
+        let place = names.iter().position(|name| name == wanted);
+        if place.is_none() {
+            faults.add(path, "column.missing", format!("has no column {wanted:?}"));
+        }
+        place
+    });
+    let [Some(first), Some(second)] = places else { return Vec::new() };
+    let cell = |record: &csv::StringRecord, place: usize| record.get(place).unwrap_or_default().to_string();
+    rows.iter().map(|(line, record)| (*line, [cell(record, first), cell(record, second)])).collect()
+}
+
 /// Where a cell stands: path, line and number of the column, from 1.
 fn at(path: &str, line: u64, index: usize) -> String {
     format!("{path}:{line}:{}", index + 1)

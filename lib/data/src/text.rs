@@ -47,6 +47,14 @@ impl Text {
         }
     }
 
+    /// The number of the token with this text, if there is one; bytes have no names.
+    pub fn token(&self, text: &str) -> Option<u64> {
+        match &self.0 {
+            Kind::Bytes => None,
+            Kind::HuggingFace { library, .. } => library.token_to_id(text).map(u64::from),
+        }
+    }
+
     /// Whether any bytes can be encoded, not only UTF-8.
     pub const fn takes_any_bytes(&self) -> bool {
         matches!(self.0, Kind::Bytes)

@@ -126,12 +126,12 @@ int xt_text(int which, char* out, size_t out_capacity, char* message, size_t cap
   });
 }
 
-// Products of this thread in binary16 on the processor, or as their operands are. Casts of weights are not kept: the
+// Products of this thread in binary16 (1) or bfloat16 (2) on the processor, or as their operands are (0). Casts of weights are not kept: the
 // weights change in place.
 int xt_set_autocast(int on, char* message, size_t capacity) {
   return guarded(message, capacity, [&] {
     at::autocast::set_autocast_cache_enabled(false);
-    if (on != 0) at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    if (on != 0) at::autocast::set_autocast_dtype(at::kCPU, on == 2 ? at::kBFloat16 : at::kHalf);
     at::autocast::set_autocast_enabled(at::kCPU, on != 0);
   });
 }

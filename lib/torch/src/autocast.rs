@@ -4,17 +4,23 @@ use std::ffi::c_int;
 
 use crate::shim::{TorchError, call, xt_set_autocast};
 
-/// While it lives, this thread computes the products of matrices and the convolutions of forward passes in binary16
-/// (`at::autocast` on the processor). Nothing is kept from one operation to the next, so that a weight which changes in
+/// While it lives, this thread computes the products of matrices and the convolutions of forward passes in binary16 or
+/// bfloat16 (`at::autocast` on the processor). Nothing is kept from one operation to the next, so that a weight which changes in
 /// place is never used as it was.
 #[derive(Debug)]
 #[must_use = "it ends when it is dropped"]
 pub struct Autocast(());
 
 impl Autocast {
-    /// Begins.
+    /// Begins, in binary16.
     pub fn float16() -> Result<Self, TorchError> {
         switch(1)?;
+        Ok(Self(()))
+    }
+
+    /// Begins, in bfloat16.
+    pub fn bfloat16() -> Result<Self, TorchError> {
+        switch(2)?;
         Ok(Self(()))
     }
 }
@@ -42,6 +48,10 @@ mod tests {
         let half = Autocast::float16().unwrap();
         assert_eq!((one.mm(&one).kind(), (&one + &one).kind()), (Kind::Half, Kind::Float));
         drop(half);
+        assert_eq!(one.mm(&one).kind(), Kind::Float);
+        let narrow = Autocast::bfloat16().unwrap();
+        assert_eq!((one.mm(&one).kind(), (&one + &one).kind()), (Kind::BFloat16, Kind::Float));
+        drop(narrow);
         assert_eq!(one.mm(&one).kind(), Kind::Float);
     }
 }

@@ -60,7 +60,7 @@ pub type Split = (Box<dyn Data>, Option<Vec<u8>>);
 pub fn read(plan: &Plan, folder: &Path) -> Result<Split, TrainError> {
     let candidate = plan.native().ok_or(TrainError::Command)?;
     if candidate.tokenizer.inputs().is_some() {
-        return Ok((Box::new(RowsData::read(plan, folder)?), None));
+        return Ok((Box::new(RowsData::read(plan, folder)?), rows::file(candidate, folder)?));
     }
     if let Tokenizer::Records { .. } = &candidate.tokenizer {
         let (data, tokenizer) = RecordsData::read(plan, folder)?;

@@ -25,6 +25,7 @@ pub mod probe;
 pub mod recorder;
 pub mod regime;
 pub mod sample;
+pub mod scaler;
 pub mod schedule;
 pub mod snapshot;
 pub mod state;

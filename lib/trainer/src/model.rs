@@ -2,6 +2,7 @@
 
 pub mod cnn;
 pub mod dense;
+pub mod encoder;
 pub mod gpt;
 pub mod llama;
 pub mod low_rank;
@@ -40,6 +41,7 @@ pub fn family(model: &Model) -> Result<Box<dyn Family>, TrainError> {
     Ok(match model {
         Model::Gpt { .. } => Box::new(gpt::Sizes::of(model)?),
         Model::Llama { .. } => Box::new(llama::Llama::of(model)?),
+        Model::Encoder { .. } => Box::new(encoder::Encoder::of(model)?),
         Model::Mlp { .. } => Box::new(mlp::Mlp::of(model)?),
         Model::Cnn { .. } => Box::new(cnn::Cnn::of(model)?),
     })

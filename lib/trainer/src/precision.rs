@@ -14,13 +14,15 @@ pub fn computing(
 ) -> Result<Tensor, TrainError> {
     match precision {
         Precision::Float32 => forward(),
-        Precision::Float16 => {
-            let half = Autocast::float16()?;
-            let outputs = forward();
-            drop(half);
-            Ok(outputs?.f_to_kind(Kind::Float)?)
-        }
+        Precision::Float16 | Precision::Float16Scaled => narrow(Autocast::float16()?, forward),
+        Precision::Bfloat16 => narrow(Autocast::bfloat16()?, forward),
     }
+}
+
+fn narrow(narrow: Autocast, forward: impl FnOnce() -> Result<Tensor, TrainError>) -> Result<Tensor, TrainError> {
+    let outputs = forward();
+    drop(narrow);
+    Ok(outputs?.f_to_kind(Kind::Float)?)
 }
 
 #[cfg(test)]
@@ -39,6 +41,19 @@ mod tests {
         assert_eq!(product(Precision::Float32), 90_000.0);
         assert_eq!(product(Precision::Float16), f64::INFINITY);
         assert_eq!(product(Precision::Float32), 90_000.0, "it ends where it began");
+    }
+
+    #[test]
+    fn bfloat16_has_the_range_of_binary32_and_eight_bits_of_its_digits() {
+        let number = |value: f32| Tensor::from_slice(&[value]).view([1, 1]);
+        let product = |value: f32, precision| {
+            computing(precision, || Ok(number(value).f_mm(&number(value))?)).unwrap().double_value(&[0, 0])
+        };
+        assert!((product(300.0, Precision::Bfloat16) - 90_000.0).abs() < 500.0);
+        // 1 + 2^-8 lies between two numbers of bfloat16, the even one of which is 1; binary16 has it.
+        let between = 1.0 + 1.0 / 256.0;
+        assert_eq!(product(between, Precision::Bfloat16), 1.0);
+        assert_ne!(product(between, Precision::Float16), 1.0);
     }
 
     /// 1 + 2^-11 is a number of binary32 and none of binary16.

@@ -32,10 +32,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts the values of `tensor`, in binary32 or binary16.
+    /// Counts the values of `tensor`, in binary32, binary16 or bfloat16.
     pub fn look(&mut self, name: &str, tensor: &Tensor) -> Result<(), TrainError> {
-        if tensor.f_kind()? == Kind::Half {
-            // Every binary16 number is one of binary32.
+        if matches!(tensor.f_kind()?, Kind::Half | Kind::BFloat16) {
+            // Every number of both is one of binary32.
             let wide = tensor.f_detach()?.f_to_kind(Kind::Float)?;
             self.look_at(|| name.to_string(), floats(&wide)?);
             return Ok(());

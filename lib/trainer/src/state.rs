@@ -8,6 +8,7 @@ use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::trace::{Cursor, Generator};
 use xt_core::order::Walk;
 use xt_core::random::GENERATOR;
+use xt_core::verb::snapshot::optimizer_digest;
 use xt_torch::memory::Flat;
 
 use crate::adapter;
@@ -17,6 +18,7 @@ use crate::fault::TrainError;
 use crate::layout::{self, Layout};
 use crate::optim::{Optim, Row};
 use crate::parameters::Parameters;
+use crate::scaler::Scaler;
 
 /// The complete state of a run between two steps.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct State {
     pub optimizer: Optim,
     /// An average of the parameters, if one is kept.
     pub average: Option<Average>,
+    /// The scale of the loss, if it is scaled.
+    pub scaler: Option<Scaler>,
     /// Steps taken, skipped ones included: the logical time, the place in the schedule, and the place in the data.
     pub steps: u64,
     /// Seed of every draw.
@@ -40,7 +44,7 @@ pub struct Memory<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a Flat,
-    /// The average, if there is one, and the rows of the optimiser, sorted by prefix.
+    /// The rows of the optimiser, and those of average and scaler if there are such, sorted by prefix.
     pub rows: Vec<&'a Row>,
     /// Updates that the optimiser made.
     pub updates: u64,
@@ -57,7 +61,7 @@ pub struct MemoryMut<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a mut Flat,
-    /// The average, if there is one, and the rows of the optimiser, sorted by prefix.
+    /// The rows of the optimiser, and those of average and scaler if there are such, sorted by prefix.
     pub rows: Vec<&'a mut Row>,
     /// Updates that the optimiser made.
     pub updates: &'a mut u64,
@@ -76,23 +80,28 @@ impl State {
         }
         let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;
         let average = Average::new(&candidate.averaging, &parameters)?;
-        Ok(Self { parameters, optimizer, average, steps: 0, seed })
+        let scaler = Scaler::new(candidate.precision)?;
+        Ok(Self { parameters, optimizer, average, scaler, steps: 0, seed })
     }
 
     /// Everything there is to remember of a run, to be written. Taken apart without `..`: a new field does not compile
     /// until someone decides where it is written (row R-19).
     pub fn memory(&self) -> Memory<'_> {
-        let Self { parameters, optimizer, average, steps, seed } = self;
+        let Self { parameters, optimizer, average, scaler, steps, seed } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory(), optimizer.memory());
-        let rows = average.iter().map(Average::memory).chain(rows).collect();
+        let beside = average.iter().map(Average::memory).chain(scaler.iter().map(Scaler::memory));
+        let mut rows: Vec<&Row> = beside.chain(rows).collect();
+        rows.sort_by_key(|row| row.prefix);
         Memory { layout, values, rows, updates, steps: *steps, seed: *seed }
     }
 
     /// The same, to be filled from a snapshot. The seed is the plan's, and a snapshot with another one is refused.
     pub fn memory_mut(&mut self) -> MemoryMut<'_> {
-        let Self { parameters, optimizer, average, steps, seed: _ } = self;
+        let Self { parameters, optimizer, average, scaler, steps, seed: _ } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory_mut(), optimizer.memory_mut());
-        let rows = average.iter_mut().map(Average::memory_mut).chain(rows).collect();
+        let beside = average.iter_mut().map(Average::memory_mut).chain(scaler.iter_mut().map(Scaler::memory_mut));
+        let mut rows: Vec<&mut Row> = beside.chain(rows).collect();
+        rows.sort_by_key(|row| row.prefix);
         MemoryMut { layout, values, rows, updates, steps }
     }
 
@@ -101,9 +110,10 @@ impl State {
         layout::digest(&self.parameters.layout, &[("", &self.parameters.values)])
     }
 
-    /// Digest of the optimiser's state, and of the average where there is one, by name.
+    /// Digest of the optimiser's state, and of average and scaler where there are such, by name.
     pub fn optimizer_digest(&self) -> Digest {
-        self.optimizer.digest(self.average.as_ref().map(Average::memory))
+        let Memory { rows, updates, .. } = self.memory();
+        optimizer_digest(layout::digest_of(rows.into_iter().map(Row::part)), updates)
     }
 
     /// The random generator: it counts micro-batches and remembers nothing else.

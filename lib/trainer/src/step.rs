@@ -26,6 +26,7 @@ use crate::parameters::narrowed;
 use crate::precision;
 use crate::probe::Counts;
 use crate::recorder::{Coming, Hasher, Hashing, Loan, Unfinished};
+use crate::scaler::{self, Scaler};
 use crate::schedule::learning_rate;
 use crate::snapshot::{self, Frame};
 use crate::state::State;
@@ -108,14 +109,20 @@ impl Trainer {
         let loss = self.backward(&batches, &mut seen)?;
         let layout = &self.state.parameters.layout;
         optim::look(layout, "", &self.gradients, &mut seen.backward);
+        let scale = self.scale();
+        let overflowed = scale > 1.0 && seen.overflowed();
+        if scale != 1.0 && !overflowed {
+            // Scales are powers of two, so this is exact but for numbers that vanish.
+            self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
+        }
         let gradients = hasher.begin(Hashing::of(Loan::of("", layout, &self.gradients)))?;
         let norm = optim::norm(self.gradients.values());
-        if self.locates && seen.non_finite() {
+        if self.locates && seen.non_finite() && !overflowed {
             self.located = self.locate(&batches)?;
         }
         self.state.steps += 1;
         let rate = self.rate();
-        let skipped = self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite();
+        let skipped = overflowed || (self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite());
         if !skipped {
             self.update(rate, norm);
             self.look_at_update(&mut seen.optimizer);
@@ -123,7 +130,10 @@ impl Trainer {
                 self.located = locate::in_update(&self.state.memory());
             }
         }
-        let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped })?;
+        if let Some(scaler) = &mut self.state.scaler {
+            scaler.after(overflowed);
+        }
+        let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped, scale })?;
         self.unfinished(line, gradients, hasher)
     }
 
@@ -132,14 +142,19 @@ impl Trainer {
     /// over nothing, which is NaN.
     fn backward(&mut self, batches: &[MicroBatch], seen: &mut Seen) -> Result<f32, TrainError> {
         self.gradients.values_mut().fill(0.0);
-        let mut mean = 0.0;
+        let (mut mean, scale) = (0.0, f64::from(self.scale()));
         for (batch, share) in batches.iter().zip(self.shares(batches)?) {
             let (outputs, due) = self.outputs(batch, seen)?;
             let Some(share) = share else { continue };
             let loss = objective::loss(&self.candidate.objective, &outputs, &due)?;
             seen.loss.look("loss", &loss)?;
             mean += share * f64::from(floats(&loss)?.first().copied().unwrap_or(f32::NAN));
-            if batches.len() == 1 { loss.f_backward()? } else { loss.f_mul_scalar(share)?.f_backward()? }
+            let factor = if batches.len() == 1 { scale } else { share * scale };
+            if factor.to_bits() == 1f64.to_bits() {
+                loss.f_backward()?
+            } else {
+                loss.f_mul_scalar(factor)?.f_backward()?
+            }
         }
         Ok(narrowed(mean))
     }
@@ -191,6 +206,11 @@ impl Trainer {
         Ok(first.or_else(|| locate::in_sum(&self.state.parameters.layout, &self.gradients, batches.len() as u64)))
     }
 
+    /// What the loss is multiplied by before it is computed backward.
+    fn scale(&self) -> f32 {
+        self.state.scaler.as_ref().map_or(1.0, Scaler::scale)
+    }
+
     fn rate(&self) -> f64 {
         let candidate = &self.candidate;
         let peak = candidate.optimizer.learning_rate().get();
@@ -217,7 +237,8 @@ impl Trainer {
     fn look_at_update(&self, counts: &mut Counts) {
         let memory = self.state.memory();
         optim::look(memory.layout, "", memory.values, counts);
-        for row in memory.rows {
+        // The scaler holds no result of an update.
+        for row in memory.rows.into_iter().filter(|row| row.prefix != scaler::PREFIX) {
             optim::look(&row.layout, row.prefix, &row.values, counts);
         }
     }
@@ -233,7 +254,7 @@ impl Trainer {
             learning_rate: finite(taken.rate)?,
             loss: Finite::new(f64::from(loss)),
             loss_bits: Bits32::of(loss),
-            loss_scale: finite(1.0)?,
+            loss_scale: finite(f64::from(taken.scale))?,
             gradient_norm: Finite::new(f64::from(norm)),
             gradient_norm_bits: Bits32::of(norm),
             stages: taken.seen.stages(),
@@ -274,6 +295,8 @@ struct Taken {
     norm: f64,
     rate: f64,
     skipped: bool,
+    /// What the loss was multiplied by.
+    scale: f32,
 }
 
 /// Counts per stage.
@@ -292,6 +315,12 @@ impl Seen {
         self.input.non_finite() + self.forward.non_finite() + self.loss.non_finite() + self.backward.non_finite() > 0
     }
 
+    /// Whether only gradients were not finite: that is what a scale of the loss can come to.
+    const fn overflowed(&self) -> bool {
+        self.backward.non_finite() > 0
+            && self.input.non_finite() + self.forward.non_finite() + self.loss.non_finite() == 0
+    }
+
     fn stages(&self) -> Vec<Stage> {
         vec![
             self.input.stage(StageName::Input),
@@ -305,8 +334,12 @@ impl Seen {
 
 /// Why a run is held after `step`, if a stage of it holds a non-finite value: the earliest stage, in the order of the
 /// computation.
+/// A gradient that overflowed under a scale of the loss above 1 is no such value: the scale goes down, and the run on.
 pub fn hold(step: &Step) -> Option<String> {
     let stage = step.stages.iter().find(|stage| stage.non_finite() > 0)?;
+    if stage.stage == StageName::Backward && step.loss_scale.get() > 1.0 {
+        return None;
+    }
     Some(format!(
         "the stage {} holds {} NaN, {} plus infinity, {} minus infinity among {} values, in {}",
         stage.stage,

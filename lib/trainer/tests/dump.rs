@@ -98,7 +98,11 @@ fn dump(plan: &Plan, trainer: &Trainer, walk: &mut Walk, pair: &dyn Fn(usize) ->
     }
     let candidate = plan.native().unwrap();
     let context = i64::try_from(candidate.model.context()).unwrap();
-    let kind = if candidate.precision == Precision::Float16 { Kind::Half } else { Kind::Float };
+    let kind = match candidate.precision {
+        Precision::Float32 => Kind::Float,
+        Precision::Float16 | Precision::Float16Scaled => Kind::Half,
+        Precision::Bfloat16 => Kind::BFloat16,
+    };
     let parameters = parameters(trainer);
     let tensors = forward(&parameters, &Tensor::from_slice(&seen).view([-1, context]), kind);
     let bad = tensors.iter().filter(|(_, tensor)| !finite(tensor)).map(|(name, _)| name.clone()).collect();

@@ -3,6 +3,7 @@
 
 mod base;
 mod desk;
+mod encoder;
 mod evaluate;
 mod exact;
 mod half;

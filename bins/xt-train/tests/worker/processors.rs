@@ -1,9 +1,11 @@
 //! Which pins give one trace on every x86-64 processor. qemu-user plays the processors, which is slow, so these tests are
 //! run by hand: `cargo test -p xt-train -- --ignored` with the Debian package qemu-user.
 
+use xt_core::manifest::dataset::Format;
 use xt_core::manifest::plan::Plan;
 
 use crate::desk::{Desk, LLAMA, Left, plan};
+use crate::encoder;
 
 const AVX2: (&str, &str) = ("\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx2\"");
 const STRICT: (&str, &str) = ("\"math_mode\":\"compatible\"", "\"math_mode\":\"avx2-strict\"");
@@ -33,6 +35,24 @@ fn without_vector_extensions_and_with_compatible_sums_every_processor_gives_one_
 #[ignore = "needs qemu-user, and minutes"]
 fn a_llama_gives_one_trace_on_every_processor_too() {
     assert_same(&plan(&[LLAMA], 1), &["Nehalem", "Haswell", "EPYC"]);
+}
+
+#[test]
+#[ignore = "needs qemu-user, and minutes"]
+fn an_encoder_gives_one_trace_on_every_processor_too() {
+    let plan = encoder::plan(Format::Jsonl, &[]);
+    let desk = || {
+        let desk = Desk::new(&plan);
+        desk.give(encoder::file(Format::Jsonl).as_bytes());
+        desk
+    };
+    let here = desk().train(&plan, Some(3));
+    assert_eq!(here.code, Some(0), "{}", here.stderr);
+    for processor in ["Nehalem", "Haswell"] {
+        let there = desk().on_processor(processor).train(&plan, Some(3));
+        assert_eq!(there.code, Some(0), "{processor}: {}", there.stderr);
+        assert_eq!(there.steps(&plan), here.steps(&plan), "{processor}");
+    }
 }
 
 #[test]

@@ -107,6 +107,31 @@ crate::choice! {
             /// Standard deviation of the initial weights.
             initializer_range: Finite [Range::above(0.0).to(10.0)],
         },
+        /// An encoder of text with learned positions and post-normalisation, with a class for each text (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019). Named and laid out as transformers' `BertForSequenceClassification`: the first token of a text, through one more layer and a tanh, tells its class.
+        Encoder "encoder" {
+            /// Transformer blocks.
+            layers: u64 [Range::from(1.0).to(1024.0)],
+            /// Attention heads; the width is a multiple of them.
+            heads: u64 [Range::from(1.0).to(1024.0)],
+            /// Width of the residual stream.
+            width: u64 [Range::from(1.0).to(65_536.0)],
+            /// Width of the inner layer of each block's feed-forward part.
+            inner: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Places that have a learned position; texts may be shorter.
+            context: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Distinct tokens.
+            vocabulary: u64 [Range::from(2.0).to(16_777_216.0)],
+            /// Rows of the embedding of segments; every text is of the first segment.
+            segments: u64 [Range::from(1.0).to(1024.0)],
+            /// Outputs: one for each class.
+            outputs: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Probability of dropping an activation: embeddings, attention weights, residual branches, and what tells the class.
+            dropout: Finite [Range::from(0.0).below(1.0)],
+            /// Added to the variance in layer normalisation.
+            layer_norm_epsilon: Finite [Range::above(0.0).to(1.0)],
+            /// Standard deviation of the initial weights.
+            initializer_range: Finite [Range::above(0.0).to(10.0)],
+        },
         /// Layers that are fully connected, with an activation between each two. Named and laid out as PyTorch's `Linear` in the list `layers`.
         Mlp "mlp" {
             /// Inputs of a sample.
@@ -218,6 +243,21 @@ crate::choice! {
             /// Token put behind each record, predicted like its completion; `null` puts none.
             end: Option<u64>,
             /// What becomes of a record with more tokens than the context and one.
+            long: LongRecord,
+        },
+        /// Texts with a class each: records of JSON Lines with the members `text` and `label`, or tables with the columns `text` and `label`. A sample is the token `start`, those of its text, and `end`; what is shorter than `length` is filled up behind, where no token looks.
+        Labelled "labelled" {
+            /// Digest of a `tokenizer.json`, which must be in the store; `null` takes one token a byte.
+            file: Option<Digest>,
+            /// The labels, in the order of the classes.
+            levels: Vec<String>,
+            /// Token put before each text, such as `[CLS]`; `null` puts none.
+            start: Option<u64>,
+            /// Token put behind each text, such as `[SEP]`; `null` puts none.
+            end: Option<u64>,
+            /// Tokens of a sample at most, `start` and `end` included.
+            length: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// What becomes of a longer text; one that is cut keeps `start` and `end`.
             long: LongRecord,
         },
         /// Rows of a table with declared columns; the inputs of a row are those of its columns in this order. One column is the target.
@@ -366,6 +406,10 @@ crate::words! {
         Float32 "float32",
         /// Products of matrices and convolutions in IEEE 754 binary16, forward and backward, by the rules of the tensor library (autocast): what they give above 65504 is infinite, and what lies below 6e-8 is 0. Parameters, sums between layers, loss and update stay binary32. The loss is not scaled. Evaluators and sampling compute in binary32.
         Float16 "float16",
+        /// As `float16`, and the loss is multiplied by a scale before it is computed backward, by which the gradients are divided, so that small ones do not vanish (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale begins at 65536. A step whose loss is finite and whose gradients are not leaves its update out and halves the scale; it is told as skipped and does not hold the run unless the scale is 1 already. After 2000 steps in a row without that, the scale doubles. Scale and count of steps are part of the state.
+        Float16Scaled "float16-scaled",
+        /// As `float16` in bfloat16, which has the range of binary32 and 8 bits of its digits: nothing overflows, and small differences vanish.
+        Bfloat16 "bfloat16",
     }
 }
 
@@ -458,7 +502,7 @@ impl Model {
     /// Tokens of context; 1 for models of rows and images, which see one at a time.
     pub const fn context(&self) -> u64 {
         match self {
-            Self::Gpt { context, .. } | Self::Llama { context, .. } => *context,
+            Self::Gpt { context, .. } | Self::Llama { context, .. } | Self::Encoder { context, .. } => *context,
             Self::Mlp { .. } | Self::Cnn { .. } => 1,
         }
     }
@@ -466,19 +510,31 @@ impl Model {
     /// Distinct tokens; 0 for models that read none.
     pub const fn vocabulary(&self) -> u64 {
         match self {
-            Self::Gpt { vocabulary, .. } | Self::Llama { vocabulary, .. } => *vocabulary,
+            Self::Gpt { vocabulary, .. } | Self::Llama { vocabulary, .. } | Self::Encoder { vocabulary, .. } => {
+                *vocabulary
+            }
             Self::Mlp { .. } | Self::Cnn { .. } => 0,
         }
     }
 
-    /// Inputs of a sample and outputs for it; `None` for models that read tokens.
+    /// Inputs of a sample, at most, and outputs for it; `None` for models that predict tokens.
     pub const fn ends(&self) -> Option<(u64, u64)> {
         match self {
             Self::Gpt { .. } | Self::Llama { .. } => None,
+            Self::Encoder { context, outputs, .. } => Some((*context, *outputs)),
             Self::Mlp { inputs, outputs, .. } => Some((*inputs, *outputs)),
             Self::Cnn { channels, height, width, outputs, .. } => {
                 Some((channels.saturating_mul(*height).saturating_mul(*width), *outputs))
             }
+        }
+    }
+}
+
+impl LongRecord {
+    const fn told(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::Refuse => "refused",
         }
     }
 }
@@ -489,7 +545,7 @@ impl Tokenizer {
     pub const fn digest(&self) -> Option<Digest> {
         match self {
             Self::HuggingFace { digest } => Some(*digest),
-            Self::Records { file, .. } => *file,
+            Self::Records { file, .. } | Self::Labelled { file, .. } => *file,
             Self::Bytes {} | Self::Table { .. } | Self::Image { .. } => None,
         }
     }
@@ -499,10 +555,11 @@ impl Tokenizer {
         !matches!(self, Self::Bytes {} | Self::HuggingFace { .. })
     }
 
-    /// Inputs of a sample; `None` for text and records of it.
+    /// Inputs of a sample, at most; `None` for text and records of it, whose tokens are predicted.
     pub fn inputs(&self) -> Option<u64> {
         match self {
             Self::Bytes {} | Self::HuggingFace { .. } | Self::Records { .. } => None,
+            Self::Labelled { length, .. } => Some(*length),
             Self::Table { columns, .. } => Some(columns.iter().map(Column::inputs).sum()),
             Self::Image { channels, height, width, .. } => {
                 Some(channels.saturating_mul(*height).saturating_mul(*width))
@@ -514,6 +571,7 @@ impl Tokenizer {
     pub fn target(&self) -> Option<Target> {
         match self {
             Self::Bytes {} | Self::HuggingFace { .. } | Self::Records { .. } => None,
+            Self::Labelled { levels, .. } => Some(Target::Classes(levels.len() as u64)),
             Self::Table { columns, .. } => columns.iter().find_map(Column::target),
             Self::Image { classes, .. } => Some(Target::Classes(*classes)),
         }
@@ -527,8 +585,18 @@ impl Tokenizer {
             Self::Records { file, predicted, end, long } => {
                 let by = file.map_or_else(|| "bytes".into(), |digest| alloc::format!("tokenizer.json {digest}"));
                 let end = end.map_or_else(|| "nothing".into(), |end| alloc::format!("token {end}"));
-                let long = if *long == LongRecord::Cut { "cut" } else { "refused" };
+                let long = long.told();
                 alloc::format!("records by {by}, predicted: {predicted}, {end} behind each, long ones {long}")
+            }
+            Self::Labelled { file, levels, start, end, length, long } => {
+                let by = file.map_or_else(|| "bytes".into(), |digest| alloc::format!("tokenizer.json {digest}"));
+                let [start, end] = [start, end]
+                    .map(|token| token.map_or_else(|| "nothing".into(), |token| alloc::format!("token {token}")));
+                alloc::format!(
+                    "texts in the classes {} by {by}, {start} before and {end} behind each, at most {length} tokens, long ones {}",
+                    levels.join(", "),
+                    long.told()
+                )
             }
             Self::Table { columns, scaling } => {
                 alloc::format!("rows of {} columns, scaled: {scaling}", columns.len())

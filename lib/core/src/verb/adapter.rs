@@ -33,6 +33,7 @@ pub fn layers(model: &Model) -> Vec<Layer> {
     let (list, turned) = match model {
         Model::Gpt { .. } => (".h.", true),
         Model::Llama { .. } => (".layers.", false),
+        Model::Encoder { .. } => (".layer.", false),
         Model::Mlp { .. } | Model::Cnn { .. } => return Vec::new(),
     };
     let layer = |parameter: Parameter| {
@@ -141,7 +142,7 @@ pub fn configuration(model: &Model, base: &Base) -> Option<Value> {
         ("peft_type", "LORA".into()),
         ("r", (*rank).into()),
         ("target_modules", list(adapted)),
-        ("task_type", "CAUSAL_LM".into()),
+        ("task_type", if matches!(model, Model::Encoder { .. }) { "SEQ_CLS" } else { "CAUSAL_LM" }.into()),
         ("use_dora", false.into()),
         ("use_rslora", false.into()),
     ]))

@@ -197,8 +197,18 @@ fn check_bundle(model: &Model, (digest, weights): (Digest, Digest), document: &[
 }
 
 /// Values of a configuration that say how a model is trained, and not what its parameters mean: the candidate declares its own.
-const FREE: [&str; 6] =
-    ["/attention_dropout", "/attn_pdrop", "/embd_pdrop", "/resid_pdrop", "/initializer_range", "/hidden_dropout_prob"];
+const FREE: [&str; 7] = [
+    "/attention_dropout",
+    "/attention_probs_dropout_prob",
+    "/attn_pdrop",
+    "/embd_pdrop",
+    "/hidden_dropout_prob",
+    "/initializer_range",
+    "/resid_pdrop",
+];
+
+/// The names of classes say what a classifier means, and a base need have none; where it has one, its shape is looked at.
+const CLASSES: [&str; 2] = ["/id2label", "/label2id"];
 
 /// Every value of the configuration that changes what the parameters mean must be that of the candidate.
 fn check_configuration(ours: &Model, document: &[u8], faults: &mut Faults) {
@@ -212,8 +222,10 @@ fn check_configuration(ours: &Model, document: &[u8], faults: &mut Faults) {
     let Some(theirs) = theirs else { return };
     for difference in compare::documents(&configuration(ours), &configuration(&theirs)) {
         // Rotary positions are not learned, so a shorter context is a part of a longer one.
-        let shorter = difference.pointer == "/max_position_embeddings" && ours.context() <= theirs.context();
-        if FREE.contains(&difference.pointer.as_str()) || shorter {
+        let rotary = matches!(ours, Model::Llama { .. });
+        let shorter = rotary && difference.pointer == "/max_position_embeddings" && ours.context() <= theirs.context();
+        let classes = CLASSES.iter().any(|names| difference.pointer.starts_with(names));
+        if FREE.contains(&difference.pointer.as_str()) || shorter || classes {
             continue;
         }
         let message = format!("the candidate's model has {}, the base {}", difference.first, difference.second);

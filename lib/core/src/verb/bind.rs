@@ -522,6 +522,7 @@ pub const fn form(model: &Model) -> &'static str {
     match model {
         Model::Gpt { .. } => "huggingface/gpt2",
         Model::Llama { .. } => "huggingface/llama",
+        Model::Encoder { .. } => "huggingface/bert",
         Model::Mlp { .. } => "xt/mlp",
         Model::Cnn { .. } => "xt/cnn",
     }

@@ -82,7 +82,8 @@ pub(crate) fn check_host(candidate: &Candidate, intent: &Intent, faults: &mut Fa
 
 fn check_model(candidate: &Candidate, faults: &mut Faults) {
     let (heads, width, deviation) = match &candidate.model {
-        Model::Gpt { heads, width, layer_norm_epsilon, initializer_range, .. } => {
+        Model::Gpt { heads, width, layer_norm_epsilon, initializer_range, .. }
+        | Model::Encoder { heads, width, layer_norm_epsilon, initializer_range, .. } => {
             single("/model/layer_norm_epsilon", layer_norm_epsilon.get(), faults);
             (heads, width, initializer_range)
         }
@@ -108,11 +109,16 @@ fn check_model(candidate: &Candidate, faults: &mut Faults) {
         let message = format!("the separator {separator} is outside the vocabulary of {vocabulary} tokens");
         faults.add("/data/separator", "tokenizer.vocabulary", message);
     }
-    if let Tokenizer::Records { end: Some(end), .. } = &candidate.tokenizer
-        && *end >= vocabulary
-    {
-        let message = format!("the token {end} is outside the vocabulary of {vocabulary} tokens");
-        faults.add("/tokenizer/end", "tokenizer.vocabulary", message);
+    let (start, end) = match &candidate.tokenizer {
+        Tokenizer::Records { end, .. } => (None, *end),
+        Tokenizer::Labelled { start, end, .. } => (*start, *end),
+        _ => (None, None),
+    };
+    for (at, token) in [("/tokenizer/start", start), ("/tokenizer/end", end)] {
+        if let Some(token) = token.filter(|token| *token >= vocabulary) {
+            let message = format!("the token {token} is outside the vocabulary of {vocabulary} tokens");
+            faults.add(at, "tokenizer.vocabulary", message);
+        }
     }
     single("/model/initializer_range", deviation.get(), faults);
 }

@@ -8,12 +8,13 @@ use crate::field::{Field, object, texts};
 use crate::manifest::candidate::Model;
 use crate::number::Finite;
 
-/// `config.json` of a saved model: for `gpt` and `llama` that of transformers' `GPT2LMHeadModel` and `LlamaForCausalLM`,
-/// with every value that transformers would otherwise fill in by default; for the others what the candidate declares, with `model_type` in front of it.
+/// `config.json` of a saved model: for `gpt`, `llama` and `encoder` that of transformers' `GPT2LMHeadModel`,
+/// `LlamaForCausalLM` and `BertForSequenceClassification`, with every value that transformers would otherwise fill in by default; for the others what the candidate declares, with `model_type` in front of it.
 pub fn configuration(model: &Model) -> Value {
     match model {
         Model::Gpt { .. } => gpt(model),
         Model::Llama { .. } => llama(model),
+        Model::Encoder { .. } => encoder(model),
         Model::Mlp { .. } | Model::Cnn { .. } => declared(model),
     }
 }
@@ -104,6 +105,56 @@ fn llama(model: &Model) -> Value {
     ])
 }
 
+/// That of `BertConfig`. Classes are named by their number, as transformers does where nobody named them.
+fn encoder(model: &Model) -> Value {
+    let Model::Encoder {
+        layers,
+        heads,
+        width,
+        inner,
+        context,
+        vocabulary,
+        segments,
+        outputs,
+        dropout,
+        layer_norm_epsilon,
+        initializer_range,
+    } = model
+    else {
+        return declared(model);
+    };
+    let dropout = Value::Float(*dropout);
+    let named = |number: u64| format!("LABEL_{number}");
+    let names = (0..*outputs).map(|number| (format!("{number}"), Value::from(named(number).as_str()))).collect();
+    let numbers = (0..*outputs).map(|number| (named(number), Value::from(number))).collect();
+    object([
+        ("add_cross_attention", false.into()),
+        ("architectures", texts(&["BertForSequenceClassification"])),
+        ("attention_probs_dropout_prob", dropout.clone()),
+        ("classifier_dropout", Value::Null),
+        ("hidden_act", "gelu".into()),
+        ("hidden_dropout_prob", dropout),
+        ("hidden_size", (*width).into()),
+        ("id2label", Value::Object(names)),
+        ("initializer_range", Value::Float(*initializer_range)),
+        ("intermediate_size", (*inner).into()),
+        ("is_decoder", false.into()),
+        ("label2id", Value::Object(numbers)),
+        ("layer_norm_eps", Value::Float(*layer_norm_epsilon)),
+        ("max_position_embeddings", (*context).into()),
+        ("model_type", "bert".into()),
+        ("num_attention_heads", (*heads).into()),
+        ("num_hidden_layers", (*layers).into()),
+        ("pad_token_id", 0u64.into()),
+        ("position_embedding_type", "absolute".into()),
+        ("tie_word_embeddings", true.into()),
+        ("torch_dtype", "float32".into()),
+        ("type_vocab_size", (*segments).into()),
+        ("use_cache", true.into()),
+        ("vocab_size", (*vocabulary).into()),
+    ])
+}
+
 /// The model that a `config.json` describes, with its own dropout and initial deviation; notes every value with which it
 /// describes none. Values that are not there have the defaults of transformers.
 pub fn model(config: &Value, faults: &mut Faults) -> Option<Model> {
@@ -112,8 +163,9 @@ pub fn model(config: &Value, faults: &mut Faults) -> Option<Model> {
     let model = match kind {
         "gpt2" => read.gpt(),
         "llama" => read.llama(),
+        "bert" => read.encoder(),
         _ => {
-            let message = format!("expected gpt2 or llama, found {kind}");
+            let message = format!("expected gpt2, llama or bert, found {kind}");
             read.faults.add("/model_type", "base.configuration", message);
             return None;
         }
@@ -182,6 +234,34 @@ impl Read<'_> {
             rotary_base,
             dropout: self.number("attention_dropout", 0.0),
             rms_norm_epsilon: self.number("rms_norm_eps", 1e-6),
+            initializer_range: self.number("initializer_range", 0.02),
+        }
+    }
+
+    fn encoder(&mut self) -> Model {
+        for (key, due) in [
+            ("add_cross_attention", Value::from(false)),
+            ("hidden_act", "gelu".into()),
+            ("is_decoder", false.into()),
+            ("position_embedding_type", "absolute".into()),
+        ] {
+            self.only(key, &due);
+        }
+        let outputs = match self.config.get("id2label") {
+            Some(Value::Object(names)) if !names.is_empty() => names.len() as u64,
+            _ => 2,
+        };
+        Model::Encoder {
+            layers: self.whole("num_hidden_layers", 12),
+            heads: self.whole("num_attention_heads", 12),
+            width: self.whole("hidden_size", 768),
+            inner: self.whole("intermediate_size", 3072),
+            context: self.whole("max_position_embeddings", 512),
+            vocabulary: self.whole("vocab_size", 30_522),
+            segments: self.whole("type_vocab_size", 2),
+            outputs,
+            dropout: self.number("hidden_dropout_prob", 0.1),
+            layer_norm_epsilon: self.number("layer_norm_eps", 1e-12),
             initializer_range: self.number("initializer_range", 0.02),
         }
     }

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 
 use crate::field::Manifest;
 use crate::manifest::candidate::{
-    Averaging, Candidate, Clipping, Group, Length, Model, NonFinite, Objective, Optimizer, Schedule, Treatment,
+    Averaging, Candidate, Clipping, Group, Length, Model, NonFinite, Objective, Optimizer, Schedule, Tokenizer,
+    Treatment,
 };
 use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::{Network, Profile};
 use crate::manifest::plan::{Plan, Role, Work};
-use crate::verb::parameters::parameters;
+use crate::verb::parameters::{Parameter, parameters};
 use crate::verb::{adapter, base};
 
 /// The lines of the explanation, without line ends.
@@ -66,7 +67,9 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     let start = base.as_ref().map_or("random initialisation", |_| "the base");
     let mut lines = Vec::from([format!("  model      {}", model(&candidate.model, start))]);
     lines.extend(base.map(|base| format!("  base       {base}")));
-    lines.extend(adapter::describe(&candidate.base).map(|adapter| format!("  trains     {adapter}")));
+    let trained = || values(&adapter::trainable(&candidate.model, &candidate.base));
+    let adapter = adapter::describe(&candidate.base);
+    lines.extend(adapter.map(|adapter| format!("  trains     {} parameters: {adapter}", trained())));
     lines.extend([
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
@@ -111,6 +114,9 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
 
 fn data(candidate: &Candidate, work: &Work) -> String {
     let (tokens, samples) = (work.tokens, work.samples_per_epoch);
+    if let Tokenizer::Labelled { length, levels, .. } = &candidate.tokenizer {
+        return format!("{samples} texts of at most {length} tokens in {} classes", levels.len());
+    }
     match candidate.model.ends() {
         None if candidate.tokenizer.whole() => {
             format!("{samples} records of at most {} tokens", candidate.model.context() + 1)
@@ -166,6 +172,13 @@ fn model(model: &Model, start: &str) -> String {
                 count(model)
             )
         }
+        Model::Encoder { layers, heads, width, context, vocabulary, outputs, dropout, .. } => {
+            format!(
+                "encoder: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, {outputs} \
+                 outputs, dropout {dropout}; {} parameters from {start}",
+                count(model)
+            )
+        }
         Model::Mlp { inputs, widths, outputs, activation, dropout, .. } => {
             format!("mlp: {inputs} inputs, widths {widths:?}, {outputs} outputs, {activation}, dropout {dropout}")
         }
@@ -179,8 +192,13 @@ fn model(model: &Model, start: &str) -> String {
 
 /// Values of all parameters.
 fn count(model: &Model) -> u64 {
+    values(&parameters(model))
+}
+
+/// Values of these parameters.
+fn values(all: &[Parameter]) -> u64 {
     let values = |shape: &[u64]| shape.iter().fold(1u64, |all, size| all.saturating_mul(*size));
-    parameters(model).iter().fold(0u64, |all, one| all.saturating_add(values(&one.shape)))
+    all.iter().fold(0u64, |all, one| all.saturating_add(values(&one.shape)))
 }
 
 fn length(length: &Length) -> String {

@@ -18,6 +18,7 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
             Model::Gpt { .. } | Model::Llama { .. },
             Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. },
         )
+        | (Model::Encoder { .. }, Tokenizer::Labelled { .. })
         | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. })
         | (Model::Cnn { .. }, Tokenizer::Image { .. }) => {}
         (model, tokenizer) => {
@@ -26,7 +27,7 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
         }
     }
     match &candidate.model {
-        Model::Gpt { .. } | Model::Llama { .. } => {}
+        Model::Gpt { .. } | Model::Llama { .. } | Model::Encoder { .. } => {}
         Model::Mlp { widths, .. } => check_widths(widths, faults),
         Model::Cnn { channels, height, width, convolutions, widths, .. } => {
             check_widths(widths, faults);
@@ -67,7 +68,13 @@ pub fn behind(convolutions: &[Convolution], mut size: [u64; 2], faults: &mut Fau
 /// Notes inputs and outputs of a model that are not those of its data and objective.
 fn ends(candidate: &Candidate, faults: &mut Faults) {
     let (Some((inputs, outputs)), Some(given)) = (candidate.model.ends(), candidate.tokenizer.inputs()) else { return };
-    if inputs != given {
+    if let Tokenizer::Labelled { start, end, .. } = &candidate.tokenizer {
+        let least = 1 + [start, end].into_iter().flatten().count() as u64;
+        if !(least..=inputs).contains(&given) {
+            let message = format!("expected {least} to {inputs}, the context of the model, found {given}");
+            faults.add("/tokenizer/length", "model.shape", message);
+        }
+    } else if inputs != given {
         let message = format!("the model has {inputs} inputs, the data give {given}");
         faults.add("/model/inputs", "model.shape", message);
     }
@@ -118,6 +125,10 @@ pub(crate) fn columns(candidate: &Candidate, faults: &mut Faults) {
         Tokenizer::Table { columns, scaling } => (columns.as_slice(), scaling),
         Tokenizer::Image { scaling, .. } => (&[][..], scaling),
         Tokenizer::Records { .. } => (&[][..], &Scaling::None),
+        Tokenizer::Labelled { levels, .. } => {
+            check_levels(levels, "/tokenizer/levels", faults);
+            (&[][..], &Scaling::None)
+        }
         _ => return,
     };
     if candidate.data.separator.is_some() {
@@ -171,12 +182,13 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
         (Tokenizer::Bytes {}, Format::Text | Format::Bytes)
         | (Tokenizer::HuggingFace { .. }, Format::Text)
         | (Tokenizer::Records { .. }, Format::Jsonl)
+        | (Tokenizer::Labelled { .. }, Format::Jsonl | Format::Csv)
         | (Tokenizer::Table { .. }, Format::Csv)
         | (Tokenizer::Image { .. }, Format::Idx) => return,
         (_, Format::Bytes) => "the dataset holds bytes, which only the tokenizer `bytes` reads".into(),
         (tokenizer, Format::Jsonl) => {
             format!(
-                "the dataset holds jsonl, which `{}` does not read; `records` does, see xt-manifest(5)",
+                "the dataset holds jsonl, which `{}` does not read; `records` and `labelled` do, see xt-manifest(5)",
                 tokenizer.word()
             )
         }
@@ -207,6 +219,7 @@ pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
                 |column| if let Holds::TargetCategory { levels } = &column.holds { Some(levels.clone()) } else { None },
             )
             .unwrap_or_default(),
+        Tokenizer::Labelled { levels, .. } => levels.clone(),
         Tokenizer::Image { classes, .. } => (0..*classes).map(|class| format!("{class}")).collect(),
         Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => alloc::vec::Vec::new(),
     }

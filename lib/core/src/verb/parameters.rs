@@ -25,6 +25,7 @@ pub fn parameters(model: &Model) -> Vec<Parameter> {
             gpt(*layers, *width, *inner, [("wte", *vocabulary), ("wpe", *context)])
         }
         Model::Llama { .. } => llama(model),
+        Model::Encoder { .. } => encoder(model),
         Model::Mlp { inputs, widths, outputs, .. } => dense(*inputs, widths, *outputs),
         Model::Cnn { channels, height, width, convolutions, widths, outputs, .. } => {
             let mut all = Vec::new();
@@ -86,6 +87,40 @@ fn llama(model: &Model) -> Vec<Parameter> {
             all.push(one(name(layer), &[out, of]));
         }
     }
+    all
+}
+
+/// Those of transformers' `BertForSequenceClassification`.
+fn encoder(model: &Model) -> Vec<Parameter> {
+    let Model::Encoder { layers, width, inner, context, vocabulary, segments, outputs, .. } = model else {
+        return Vec::new();
+    };
+    let (width, inner) = (*width, *inner);
+    let norm = |name: String| layer(&name, &[width]);
+    let embeddings = [("word", *vocabulary), ("position", *context), ("token_type", *segments)];
+    let mut all: Vec<Parameter> = embeddings
+        .map(|(name, rows)| Parameter {
+            name: format!("bert.embeddings.{name}_embeddings.weight"),
+            shape: Vec::from([rows, width]),
+        })
+        .into();
+    all.extend(norm("bert.embeddings.LayerNorm".into()));
+    for block in 0..*layers {
+        let name = |part: &str| format!("bert.encoder.layer.{block}.{part}");
+        all.extend(["attention.output.LayerNorm", "output.LayerNorm"].into_iter().flat_map(|part| norm(name(part))));
+        for (part, out, of) in [
+            ("attention.self.query", width, width),
+            ("attention.self.key", width, width),
+            ("attention.self.value", width, width),
+            ("attention.output.dense", width, width),
+            ("intermediate.dense", inner, width),
+            ("output.dense", width, inner),
+        ] {
+            all.extend(layer(&name(part), &[out, of]));
+        }
+    }
+    all.extend(layer("bert.pooler.dense", &[width, width]));
+    all.extend(layer("classifier", &[*outputs, width]));
     all
 }
 

@@ -11,7 +11,9 @@ use crate::canonical::{Value, parse};
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, child};
-use crate::manifest::candidate::{Base, Candidate, Model, Tokenizer};
+use crate::manifest::candidate::{Adapter, Base, Candidate, Model, Tokenizer};
+use crate::manifest::dataset::Format;
+use crate::number::Finite;
 
 /// What a family of models declares: its word, and the fields that depend on it, as they stand in a candidate.
 pub const FAMILIES: &[(&str, &str)] = &[
@@ -46,7 +48,41 @@ pub const FAMILIES: &[(&str, &str)] = &[
   "objective": {"kind": "next-token-cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0},
 "#,
     ),
+    (
+        "encoder",
+        r#"  "model": {
+    "kind": "encoder", "layers": 2, "heads": 2, "width": 64, "inner": 256, "context": 128, "vocabulary": 258,
+    "segments": 1, "outputs": OUTPUTS, "dropout": 0.1, "layer_norm_epsilon": 1e-12, "initializer_range": 0.02
+  },
+  "base": {"kind": "random"},
+  "tokenizer": {
+    "kind": "labelled", "file": null, "levels": LEVELS, "start": 256, "end": 257, "length": 128, "long": "cut"
+  },
+  "data": {
+    "dataset": "DATASET",
+    "split": "train", "order": "shuffled", "separator": null
+  },
+  "objective": {"kind": "cross-entropy"},
+"#,
+    ),
 ];
+
+/// What reads records instead of text.
+const RECORDS: &str = r#"{"kind": "records", "file": null, "predicted": "completion", "end": null, "long": "cut"}"#;
+
+/// Tokens of a labelled text at most, when the model would take more.
+const LENGTH: u64 = 128;
+
+/// What a scaffold is to learn from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// Id of the dataset.
+    pub dataset: Digest,
+    /// Form of its files.
+    pub format: Format,
+    /// The labels in them, where texts have labels.
+    pub labels: Vec<String>,
+}
 
 /// What each optimiser declares.
 pub const OPTIMIZERS: &[(&str, &str)] = &[
@@ -119,8 +155,8 @@ pub fn words(table: &[(&'static str, &str)]) -> Vec<&'static str> {
     table.iter().map(|(word, _)| *word).collect()
 }
 
-/// The text of a complete candidate for `dataset`; `None` when a table does not know its word.
-pub fn scaffold(family: &str, optimizer: &str, schedule: &str, dataset: Digest) -> Option<String> {
+/// The text of a complete candidate that learns from `learned`; `None` when a table does not know its word.
+pub fn scaffold(family: &str, optimizer: &str, schedule: &str, learned: &Learned) -> Option<String> {
     let find = |table: &[(&str, &'static str)], wanted: &str| {
         table.iter().find(|(word, _)| *word == wanted).map(|(_, text)| *text)
     };
@@ -128,7 +164,92 @@ pub fn scaffold(family: &str, optimizer: &str, schedule: &str, dataset: Digest) 
         (find(FAMILIES, family)?, find(OPTIMIZERS, optimizer)?, find(SCHEDULES, schedule)?);
     let head = format!("{{\n  \"schema\": \"xt.candidate/1\",\n  \"name\": \"{family}\",\n");
     let recipe = format!("  \"optimizer\": {optimizer},\n  \"groups\": [],\n  \"schedule\": {schedule},\n");
-    Some(head + &parts.replace("DATASET", &dataset.to_string()) + &recipe + REST)
+    let Learned { dataset, format, labels } = learned;
+    let levels = Value::List(labels.iter().map(|label| label.as_str().into()).collect());
+    let parts = parts
+        .replace("DATASET", &dataset.to_string())
+        .replace("OUTPUTS", &labels.len().to_string())
+        .replace("LEVELS", &levels.canonical());
+    let parts = if *format == Format::Jsonl { parts.replace(r#"{"kind": "bytes"}"#, RECORDS) } else { parts };
+    Some(head + &parts + &recipe + REST)
+}
+
+/// The model of a base for this candidate: as many outputs as it has.
+pub fn model_on(candidate: &Candidate, offered: Model) -> Model {
+    match (offered, &candidate.model) {
+        (
+            Model::Encoder {
+                layers,
+                heads,
+                width,
+                inner,
+                context,
+                vocabulary,
+                segments,
+                dropout,
+                layer_norm_epsilon,
+                initializer_range,
+                ..
+            },
+            Model::Encoder { outputs, .. },
+        ) => Model::Encoder {
+            layers,
+            heads,
+            width,
+            inner,
+            context,
+            vocabulary,
+            segments,
+            outputs: *outputs,
+            dropout,
+            layer_norm_epsilon,
+            initializer_range,
+        },
+        (offered, _) => offered,
+    }
+}
+
+/// What the candidate declares to read by the tokenizer of a base; `ends` are the tokens that it puts around a text.
+pub fn tokenizer_on(candidate: &Candidate, model: &Model, offered: Tokenizer, ends: [Option<u64>; 2]) -> Tokenizer {
+    let file = offered.digest();
+    match (candidate.tokenizer.clone(), offered) {
+        (Tokenizer::Labelled { levels, .. }, Tokenizer::Labelled { file, start, end, length, long, .. }) => {
+            Tokenizer::Labelled { file, levels, start, end, length, long }
+        }
+        (Tokenizer::Labelled { levels, long, .. }, _) => {
+            let length = LENGTH.min(model.context());
+            Tokenizer::Labelled { file, levels, start: ends[0], end: ends[1], length, long }
+        }
+        (Tokenizer::Records { predicted, end, long, .. }, _) => Tokenizer::Records { file, predicted, end, long },
+        (_, Tokenizer::Records { file: Some(digest), .. }) => Tokenizer::HuggingFace { digest },
+        (_, Tokenizer::Records { file: None, .. }) => Tokenizer::Bytes {},
+        (_, offered) => offered,
+    }
+}
+
+/// The base with adapters beside it: of rank 8 on queries and values, which is where Hu et al. (LoRA, section 7.1) found them
+/// to serve best. What the base lacks is trained whole.
+pub fn with_lora(mut base: Base, model: &Model) -> Base {
+    let targets: &[&str] = match model {
+        Model::Gpt { .. } => &["*.attn.c_attn"],
+        Model::Llama { .. } => &["*.self_attn.q_proj", "*.self_attn.v_proj"],
+        Model::Encoder { .. } => &["*.attention.self.query", "*.attention.self.value"],
+        Model::Mlp { .. } | Model::Cnn { .. } => &[],
+    };
+    let targets = targets.iter().map(|target| (*target).to_string()).collect();
+    let lora = |saved| Adapter::Lora {
+        rank: 8,
+        alpha: Finite::new(16.0).unwrap_or(Finite::ZERO),
+        dropout: Finite::ZERO,
+        targets,
+        saved,
+    };
+    match &mut base {
+        Base::Random {} => {}
+        Base::Bundle { adapter, .. } => **adapter = lora(Vec::new()),
+        Base::Safetensors { fresh, adapter, .. } => **adapter = lora(fresh.clone()),
+    }
+    base
 }
 
 /// The candidate in `text` with this model, which begins from `base`, and this tokenizer where there is one.
@@ -195,13 +316,18 @@ fn choices(schema: &Value) -> String {
 mod tests {
     use super::*;
 
+    fn learned(format: Format) -> Learned {
+        Learned { dataset: Digest::of(b"data"), format, labels: ["ham", "spam"].map(String::from).into() }
+    }
+
     fn all() -> Vec<String> {
-        let dataset = Digest::of(b"data");
         let mut all = Vec::new();
         for family in words(FAMILIES) {
             for optimizer in words(OPTIMIZERS) {
                 all.extend(
-                    words(SCHEDULES).iter().filter_map(|schedule| scaffold(family, optimizer, schedule, dataset)),
+                    words(SCHEDULES)
+                        .iter()
+                        .filter_map(|schedule| scaffold(family, optimizer, schedule, &learned(Format::Text))),
                 );
             }
         }
@@ -234,13 +360,30 @@ mod tests {
             assert!(lines.iter().all(|line| line.len() > line.find(": ").unwrap_or(0) + 10), "{lines:?}");
             assert!(lines.iter().any(|line| line.starts_with("/optimizer/weight_decay ")));
         }
-        assert_eq!(scaffold("rnn", "adamw", "cosine", Digest::of(b"")), None);
+        assert_eq!(scaffold("rnn", "adamw", "cosine", &learned(Format::Text)), None);
     }
 
     #[test]
     fn a_scaffold_that_lacks_a_field_is_none() {
-        let text = scaffold("gpt", "adamw", "cosine", Digest::of(b"")).unwrap_or_default();
+        let text = scaffold("gpt", "adamw", "cosine", &learned(Format::Text)).unwrap_or_default();
         let faults = describe(&text.replace("\"beta2\": 0.95, ", "")).err().unwrap_or_default();
         assert_eq!(faults.0.iter().map(|fault| fault.pointer.as_str()).collect::<Vec<_>>(), ["/optimizer/beta2"]);
+    }
+
+    /// Of records the scaffold reads records, and of text text.
+    #[test]
+    fn what_a_scaffold_reads_is_what_its_dataset_holds() {
+        let kind = |family: &str, format| {
+            let text = scaffold(family, "adamw", "cosine", &learned(format)).unwrap_or_default();
+            let candidate = parse(text.as_bytes()).map(|value| Candidate::decode(&value));
+            candidate.unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|faults| panic!("{faults}"))
+        };
+        for family in ["gpt", "llama"] {
+            assert_eq!(kind(family, Format::Text).tokenizer.word(), "bytes");
+            assert_eq!(kind(family, Format::Jsonl).tokenizer.word(), "records");
+        }
+        let encoder = kind("encoder", Format::Csv);
+        assert_eq!(encoder.model.ends(), Some((128, 2)));
+        assert_eq!(crate::verb::fit::classes(&encoder.tokenizer), ["ham", "spam"]);
     }
 }

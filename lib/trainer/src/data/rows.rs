@@ -1,4 +1,4 @@
-//! Rows of tables and images as samples: their numbers, scaled by what the plan says was fitted.
+//! Rows of tables, images and texts with a class as samples: their numbers, scaled by what the plan says was fitted.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use xt_core::manifest::dataset::Member;
 use xt_core::manifest::encoding::Scaling;
 use xt_core::manifest::plan::Plan;
 use xt_core::verb::compile::members;
-use xt_data::{Raw, Rows, Targets};
+use xt_data::{Raw, Rows, Targets, Text};
 
 use crate::data::{Batch, Data};
 use crate::fault::TrainError;
@@ -26,14 +26,29 @@ pub struct RowsData {
 pub(crate) fn raw(candidate: &Candidate, members: &[&Member], folder: &Path) -> Result<Raw, TrainError> {
     let files: Result<Vec<(&str, Vec<u8>)>, TrainError> =
         members.iter().map(|member| Ok((member.path.as_str(), inputs::read(folder, member.digest)?))).collect();
-    xt_data::rows::read(&candidate.tokenizer, &files?).map_err(TrainError::Data)
+    let read = match &candidate.tokenizer {
+        tokenizer @ Tokenizer::Labelled { .. } => {
+            let text = Text::load(tokenizer, file(candidate, folder)?.as_deref())?;
+            xt_data::labelled::read(tokenizer, &text, candidate.model.vocabulary(), &files?)
+        }
+        tokenizer => xt_data::rows::read(tokenizer, &files?),
+    };
+    read.map_err(TrainError::Data)
+}
+
+/// The bytes of the tokenizer file, where there is one.
+pub(crate) fn file(candidate: &Candidate, folder: &Path) -> Result<Option<Vec<u8>>, TrainError> {
+    candidate.tokenizer.digest().map(|digest| inputs::read(folder, digest)).transpose()
 }
 
 /// What is scaled.
 pub(crate) const fn scaling(tokenizer: &Tokenizer) -> Scaling {
     match tokenizer {
         Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. } => *scaling,
-        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => Scaling::None,
+        Tokenizer::Bytes {}
+        | Tokenizer::HuggingFace { .. }
+        | Tokenizer::Records { .. }
+        | Tokenizer::Labelled { .. } => Scaling::None,
     }
 }
 

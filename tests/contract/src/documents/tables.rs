@@ -124,7 +124,43 @@ pub fn candidates() -> Vec<Candidate> {
         made.data.separator = None;
         made
     });
-    made.chain(of_records()).collect()
+    made.chain(of_records()).chain(of_labels()).collect()
+}
+
+/// Candidates that read texts with a class, in bfloat16 and in binary32.
+fn of_labels() -> Vec<Candidate> {
+    let made = [(3, None, Precision::Bfloat16), (0, Some(260), Precision::Float16Scaled)].into_iter().map(
+        |(at, end, precision)| {
+            let tokenizer = Tokenizer::Labelled {
+                file: end.map(|_| digest("tokenizer.json")),
+                levels: texts(&["ham", "spam"]),
+                start: end.map(|end| end + 1),
+                end,
+                length: 12,
+                long: LongRecord::Cut,
+            };
+            let model = Model::Encoder {
+                layers: 2,
+                heads: 3,
+                width: 24,
+                inner: 40,
+                context: 16,
+                vocabulary: 262,
+                segments: 2,
+                outputs: 2,
+                dropout: number(0.05),
+                layer_norm_epsilon: number(1e-12),
+                initializer_range: number(0.03),
+            };
+            let objective = Objective::CrossEntropy {};
+            let dataset = datasets().swap_remove(at).id();
+            let mut made =
+                Candidate { model, tokenizer, objective, precision, ..candidate(&format!("label-{at}"), dataset) };
+            made.data.separator = None;
+            made
+        },
+    );
+    made.collect()
 }
 
 /// A plan for each of the candidates; a text is nowhere among them.

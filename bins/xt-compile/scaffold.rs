@@ -1,0 +1,110 @@
+//! A candidate to start from, for a dataset and, where there is one, on a base.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use xt_bundle::Given;
+use xt_bundle::base::{Offered, of_bundle, of_folder};
+use xt_cli::{CliError, Common, Error, Output, Source, read_one};
+use xt_core::canonical::parse;
+use xt_core::fault::{Exit, Faults};
+use xt_core::field::Manifest;
+use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::dataset::Dataset;
+use xt_core::manifest::intent::Intent;
+use xt_core::verb::{compile, scaffold};
+use xt_data::Text;
+use xt_store::Store;
+
+use crate::ScaffoldArguments;
+use crate::measuring::given_of;
+
+/// Writes a candidate that compiles as it is.
+pub fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<Exit, Error> {
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let document = read_one(&Source::from(arguments.dataset.as_os_str()), &lookup)?;
+    let dataset = Dataset::decode(&document.value)?;
+    let ScaffoldArguments { family, optimizer, schedule, .. } = arguments;
+    let labels = if family == "encoder" { labels(&dataset, common)? } else { Vec::new() };
+    let learned = scaffold::Learned { dataset: dataset.id(), format: dataset.format, labels };
+    let text = scaffold::scaffold(family, optimizer, schedule, &learned)
+        .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
+    let text = match &arguments.base {
+        Some(base) => scaffold_on(&text, arguments, base, common)?,
+        None => text,
+    };
+    // The text is read as any candidate is, so that what is written is one that compiles.
+    let lines = scaffold::describe(&text)?;
+    let candidate = candidate_of(&text)?;
+    let mut faults = Faults::new();
+    compile::check(&candidate, &dataset, &Intent::default_for(candidate.execution.threads), &mut faults);
+    faults.or(())?;
+    let mut output = Output::new(arguments.output.as_deref())?;
+    if arguments.explain {
+        for line in lines {
+            output.line(&line)?;
+        }
+    } else {
+        output.bytes(text.as_bytes())?;
+    }
+    output.finish()?;
+    Ok(Exit::Yes)
+}
+
+fn candidate_of(text: &str) -> Result<Candidate, Error> {
+    let value = parse(text.as_bytes()).map_err(|error| Faults::one("", "syntax", error.to_string()))?;
+    Ok(Candidate::decode(&value)?)
+}
+
+/// The labels of the texts in the split `train`, which the store must hold.
+fn labels(dataset: &Dataset, common: &Common) -> Result<Vec<String>, Error> {
+    let store = Store::open(&common.store)?;
+    let train = dataset.members.iter().filter(|member| member.split.as_str() == "train");
+    let files: Vec<Vec<u8>> = train.map(|member| Ok(store.get(member.digest)?)).collect::<Result<_, Error>>()?;
+    let labels: Vec<String> = xt_data::labelled::labels(files.iter().map(Vec::as_slice)).into_iter().collect();
+    if labels.is_empty() {
+        let message = "the dataset holds no text with a label: records of jsonl with the members `text` and `label`, or csv \
+                       with these columns";
+        return Err(Faults::one("/tokenizer/levels", "tokenizer.format", message).into());
+    }
+    Ok(labels)
+}
+
+/// The candidate in `text` with the model of a base, beginning from it.
+fn scaffold_on(text: &str, arguments: &ScaffoldArguments, base: &OsString, common: &Common) -> Result<String, Error> {
+    let Offered { model, base, tokenizer } = offered(base, common)?;
+    let (family, found) = (&arguments.family, model.word());
+    if found != family {
+        let message = format!("it holds a model `{found}`, the scaffold is for `{family}`");
+        return Err(Faults::one("/base", "base.form", message).into());
+    }
+    let candidate = candidate_of(text)?;
+    let model = scaffold::model_on(&candidate, model);
+    let base = if arguments.lora { scaffold::with_lora(base, &model) } else { base };
+    let tokenizer = match tokenizer {
+        None => None,
+        Some(offered) => {
+            let file = offered.digest().map(|digest| Store::open(&common.store)?.get(digest)).transpose()?;
+            let text = Text::load(&offered, file.as_deref())?;
+            let ends = ["[CLS]", "[SEP]"].map(|token| text.token(token));
+            Some(scaffold::tokenizer_on(&candidate, &model, offered, ends))
+        }
+    };
+    Ok(scaffold::on(text, &model, &base, tokenizer.as_ref()))
+}
+
+/// What is named as a base.
+fn offered(base: &OsString, common: &Common) -> Result<Offered, Error> {
+    let source = Source::from(base.as_os_str());
+    let bundle = match &source {
+        Source::Digest(digest) => *digest,
+        Source::File(path) if path.is_file() => match given_of(&source, common)? {
+            Given::Archive(archive) => {
+                xt_bundle::import(&Store::open_or_create(&common.store)?, archive, &source.name())?.id()
+            }
+            Given::Text(_) => return Ok(of_folder(&Store::open_or_create(&common.store)?, path)?),
+        },
+        _ => return Ok(of_folder(&Store::open_or_create(&common.store)?, Path::new(base))?),
+    };
+    Ok(of_bundle(&Store::open(&common.store)?, bundle)?)
+}
