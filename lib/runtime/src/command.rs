@@ -30,8 +30,8 @@ pub(crate) fn lay_out(store: &Store, plan: &Plan, command: &Command, folder: &Pa
     let data = members.into_iter().map(|member| (DATA, member.path.as_str(), member.digest));
     let measured = plan.evaluation.iter().flat_map(|evaluating| &evaluating.files);
     let model = measured.map(|file| (MODEL, file.path.as_str(), file.digest));
-    let measures = plan.evaluation.as_ref().map(|_| MODEL);
-    for name in [FILES, DATA].into_iter().chain(measures) {
+    let folder_of_model = plan.evaluation.as_ref().map(|_| MODEL);
+    for name in [FILES, DATA].into_iter().chain(folder_of_model) {
         folders(folder, name)?;
     }
     for (place, path, digest) in files.chain(data).chain(model) {
