@@ -282,7 +282,7 @@ fn a_scaffold_reads_what_its_dataset_holds_or_is_refused() {
     folder.write("text.txt", "Call me Ishmael. ".repeat(20));
     for (name, format) in [("pairs.jsonl", "jsonl"), ("labels.csv", "csv"), ("text.txt", "text")] {
         let dataset = folder.xt("compile").args(["dataset", "--format", format, name]).run().expect(0).stdout;
-        folder.write(&format!("{format}.json"), dataset);
+        folder.write(format!("{format}.json"), dataset);
     }
     let scaffold = |family: &str, format: &str| {
         folder.xt("compile").args(["scaffold", family, "--dataset", &format!("{format}.json")]).run()

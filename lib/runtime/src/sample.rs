@@ -58,7 +58,7 @@ pub fn sample(
     }
     launch::lay_out(store, &admitted(plan, sampling), &inputs)?;
     let job = Job::Sample {
-        model: candidate.model.clone(),
+        model: Box::new(candidate.model.clone()),
         base: Box::new(candidate.base.clone()),
         weights: sampling.weights,
         tokenizer: candidate.tokenizer.clone(),

@@ -111,7 +111,7 @@ impl Trainer {
         optim::look(layout, "", &self.gradients, &mut seen.backward);
         let scale = self.scale();
         let overflowed = scale > 1.0 && seen.overflowed();
-        if scale != 1.0 && !overflowed {
+        if scale > 1.0 && !overflowed {
             // Scales are powers of two, so this is exact but for numbers that vanish.
             self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
         }
@@ -151,9 +151,9 @@ impl Trainer {
             mean += share * f64::from(floats(&loss)?.first().copied().unwrap_or(f32::NAN));
             let factor = if batches.len() == 1 { scale } else { share * scale };
             if factor.to_bits() == 1f64.to_bits() {
-                loss.f_backward()?
+                loss.f_backward()?;
             } else {
-                loss.f_mul_scalar(factor)?.f_backward()?
+                loss.f_mul_scalar(factor)?.f_backward()?;
             }
         }
         Ok(narrowed(mean))

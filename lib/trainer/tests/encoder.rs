@@ -116,7 +116,7 @@ fn where_a_text_was_filled_up_nothing_looks() {
         assert!((alone - beside).abs() < 1e-5, "{alone} {beside}");
     }
     let longer = texts(6);
-    let _ = longer.get(1).get(4).fill_(5.0);
+    drop(longer.get(1).get(4).fill_(5.0));
     let changed = logits(&longer);
     assert_eq!(changed[..3], base[..3]);
     assert!((changed[3] - base[3]).abs() > 1e-3);

@@ -275,7 +275,7 @@ fn an_adapter_writes_over_its_exact_base_alone() {
             desk.give(bytes);
         }
         let job = Job::Sample {
-            model: candidate.model,
+            model: candidate.model.into(),
             base: candidate.base.into(),
             weights: Digest::of(&adapter),
             tokenizer: candidate.tokenizer,

@@ -79,7 +79,9 @@ pub fn plan(format: Format, changes: &[(&str, &str)]) -> Plan {
 fn train(plan: &Plan, format: Format, given: &[&[u8]]) -> Left {
     let desk = Desk::new(plan);
     desk.give(file(format).as_bytes());
-    given.iter().for_each(|bytes| desk.give(bytes));
+    for bytes in given {
+        desk.give(bytes);
+    }
     let left = desk.train_part(plan, None, &EACH, None);
     assert_eq!(left.code, Some(0), "{}", left.stderr);
     left
@@ -99,8 +101,8 @@ fn an_encoder_learns_a_class_from_records_and_tables_alike() {
     assert_eq!(losses(&records), losses(&table));
     assert_eq!(records.output(WEIGHTS), table.output(WEIGHTS));
     let losses = losses(&records);
-    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
-    assert!(mean(&losses[..5]) > 0.5 && mean(&losses[55..]) < 0.1, "{losses:?}");
+    let sum = |losses: &[f64]| losses.iter().sum::<f64>();
+    assert!(sum(&losses[..5]) > 2.5 && sum(&losses[55..]) < 0.5, "{losses:?}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn pins_that_the_libraries_report_otherwise_are_refused_with_every_difference() 
     let plan = plan(&[], 1);
     let wrong = plan.native().unwrap().clone();
     let job = Job::Sample {
-        model: wrong.model,
+        model: wrong.model.into(),
         base: wrong.base.into(),
         weights: Digest::of(b"none"),
         tokenizer: wrong.tokenizer,

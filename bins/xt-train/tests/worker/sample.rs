@@ -17,7 +17,7 @@ fn sample_of(plan: &Plan, weights: &[u8], prompt: &str, temperature: f64, seed: 
     desk.give(weights);
     let candidate = plan.native().unwrap().clone();
     let job = Job::Sample {
-        model: candidate.model,
+        model: candidate.model.into(),
         base: candidate.base.into(),
         weights: Digest::of(weights),
         tokenizer: candidate.tokenizer,

@@ -38,7 +38,7 @@ crate::choice! {
         /// Write text with a trained model.
         Sample "sample" {
             /// The model.
-            model: Model,
+            model: Box<Model>,
             /// What it began from; adapters stand on it, and other models do not need it any more.
             base: Box<Base>,
             /// Digest of `model.safetensors`.

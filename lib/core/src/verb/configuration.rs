@@ -125,7 +125,7 @@ fn encoder(model: &Model) -> Value {
     };
     let dropout = Value::Float(*dropout);
     let named = |number: u64| format!("LABEL_{number}");
-    let names = (0..*outputs).map(|number| (format!("{number}"), Value::from(named(number).as_str()))).collect();
+    let labels = (0..*outputs).map(|number| (format!("{number}"), Value::from(named(number).as_str()))).collect();
     let numbers = (0..*outputs).map(|number| (named(number), Value::from(number))).collect();
     object([
         ("add_cross_attention", false.into()),
@@ -135,7 +135,7 @@ fn encoder(model: &Model) -> Value {
         ("hidden_act", "gelu".into()),
         ("hidden_dropout_prob", dropout),
         ("hidden_size", (*width).into()),
-        ("id2label", Value::Object(names)),
+        ("id2label", Value::Object(labels)),
         ("initializer_range", Value::Float(*initializer_range)),
         ("intermediate_size", (*inner).into()),
         ("is_decoder", false.into()),

@@ -192,7 +192,8 @@ struct Classifier {
     normal: Affine,
     blocks: Vec<Block>,
     pooler: Affine,
-    classifier: Affine,
+    /// Gives the logits of the classes.
+    head: Affine,
 }
 
 /// What all blocks of one pass share.
@@ -215,7 +216,7 @@ impl Classifier {
             normal: Affine::of(parameters, &format!("{EMBEDDINGS}.LayerNorm"))?,
             blocks: blocks?,
             pooler: Affine::of(parameters, "bert.pooler.dense")?,
-            classifier: Affine::of(parameters, "classifier")?,
+            head: Affine::of(parameters, "classifier")?,
             sizes,
         })
     }
@@ -253,13 +254,7 @@ impl Classifier {
     }
 
     /// Two layers with the Gaussian error linear unit: Hendrycks and Gimpel, 2016, section 2.
-    fn feed_forward(
-        &self,
-        block: &Block,
-        stream: &Tensor,
-        pass: &Pass<'_>,
-        look: Look<'_>,
-    ) -> Result<Tensor, TrainError> {
+    fn feed_forward(block: &Block, stream: &Tensor, pass: &Pass<'_>, look: Look<'_>) -> Result<Tensor, TrainError> {
         let inner = block.feed_forward.linear(stream, pass.dropout)?;
         look("feed-forward.inner", &inner)?;
         let out = block.feed_forward_out.linear(&inner.f_gelu("none")?, pass.dropout)?;
@@ -295,13 +290,13 @@ impl Network for Classifier {
             let mut inside = |part: &str, tensor: &Tensor| look(&format!("{}/{part}", block.name), tensor);
             let attended = self.attend(block, &stream, &pass, &mut inside)?;
             let attended = block.behind_attention.normalise(&stream.f_add(&attended)?, &self.sizes)?;
-            let changed = self.feed_forward(block, &attended, &pass, &mut inside)?;
+            let changed = Self::feed_forward(block, &attended, &pass, &mut inside)?;
             stream = block.behind_feed_forward.normalise(&attended.f_add(&changed)?, &self.sizes)?;
             look(&block.name, &stream)?;
         }
         let pooled = self.pool(&stream, &pass)?;
         look("pooled", &pooled)?;
-        let outputs = self.classifier.linear(&dropped(dropout, "pooled", pooled)?, dropout)?;
+        let outputs = self.head.linear(&dropped(dropout, "pooled", pooled)?, dropout)?;
         look("outputs", &outputs)?;
         Ok(outputs)
     }
