@@ -264,6 +264,11 @@ fn number(object: &J, name: &str) -> f64 {
     }
 }
 
+/// A border that lies beyond all numbers has no text; the largest number stands for it.
+fn finite(value: f64) -> J {
+    J::Float(if value.is_finite() { value } else { f64::MAX })
+}
+
 /// Whole part of a number that a double holds exactly.
 fn whole(value: f64) -> i128 {
     format!("{value:.0}").parse().unwrap_or(1)
@@ -295,12 +300,12 @@ fn contract_border(random: &mut Random, contract: &mut J) {
         }
         3 => {
             let borders = [1e-15, 1e-15_f64.next_down(), 1e-3, 1e-3_f64.next_up(), 0.0, -1e-12];
-            contract.set("minimum_numeric_resolution", J::Float(random.pick(&borders)));
+            contract.set("minimum_numeric_resolution", finite(random.pick(&borders)));
         }
         _ => {
             let borders = [resolution, resolution.next_down(), inverse, inverse.next_up(), 0.0, -1.0, f64::MAX];
             let field = random.pick(&["maximum_absolute_finite", "loss_scale"]);
-            contract.set(field, J::Float(random.pick(&borders)));
+            contract.set(field, finite(random.pick(&borders)));
         }
     }
 }
@@ -313,7 +318,7 @@ fn stage_border(random: &mut Random, stage: &mut J, contract: &J) {
     match random.below(9) {
         0 => {
             let borders = [least, least.next_down(), limit, limit.next_up(), -5e-324, -0.0, 5e-324];
-            stage.set("maximum_absolute_finite", J::Float(random.pick(&borders)));
+            stage.set("maximum_absolute_finite", finite(random.pick(&borders)));
         }
         1 => {
             let count = random.pick(&[per_stage, per_stage + 1, 10_000_000_000, 10_000_000_001, 0]);
@@ -340,7 +345,7 @@ fn stage_border(random: &mut Random, stage: &mut J, contract: &J) {
         }
         7 => {
             let borders = [
-                J::Float(number(stage, "loss_scale")),
+                finite(number(stage, "loss_scale")),
                 J::int(whole(number(stage, "loss_scale"))),
                 J::Float(0.0),
                 J::int(1),
