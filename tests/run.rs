@@ -744,3 +744,33 @@ fn nothing_of_a_run_is_left_running() {
         xt_core::canonical::parse(&std::fs::read(bench.run_folder(&bench.attempt().id).join("started.json")).unwrap());
     assert!(matches!(value, Ok(Value::Object(_))));
 }
+
+/// The record is not the store: what it forgot is still there.
+#[test]
+fn a_record_restored_from_an_earlier_copy_gives_no_id_again_that_has_left_something() {
+    let bench = Bench::new();
+    let (first, other) = (bench.plan("", 3), bench.plan("", 4));
+    bench.run(&first, &[]).run(Status::Succeeded, 0);
+    let copies = ["record.db", "record.db-wal"].map(|name| bench.store_path().join(name));
+    let copies = copies.map(|path| (std::fs::read(&path).ok(), path));
+    let before = bench.run(&other, &[]).run(Status::Succeeded, 0);
+    let kept = |name: &str| std::fs::read(bench.run_folder(&before.attempt).join(name)).unwrap();
+    let (telemetry, finished) = (kept("telemetry.jsonl"), kept("finished.json"));
+    let named = bench.store().reference(&format!("runs/{}", before.attempt)).unwrap();
+    for restored in [true, false] {
+        for (bytes, path) in &copies {
+            std::fs::remove_file(path).ok();
+            if let Some(bytes) = bytes.as_ref().filter(|_| restored) {
+                std::fs::write(path, bytes).unwrap();
+            }
+        }
+        std::fs::remove_file(bench.store_path().join("record.db-shm")).ok();
+        let after = bench.run(&other, &[]).run(Status::Succeeded, 0);
+        assert_ne!(after.attempt, before.attempt, "restored: {restored}");
+        assert!(kept("telemetry.jsonl") == telemetry && kept("finished.json") == finished, "restored: {restored}");
+        assert_eq!(bench.store().reference(&format!("runs/{}", before.attempt)).unwrap(), named);
+        // It can go on: the next one has a number of its own, too.
+        let next = bench.run(&other, &[]).run(Status::Succeeded, 0);
+        assert!(next.attempt != after.attempt && next.attempt != before.attempt, "{}", next.attempt);
+    }
+}

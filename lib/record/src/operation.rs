@@ -1,5 +1,7 @@
 //! Operations: what is asked of a runtime. The intent is in the record before the runtime is asked (X18–X20, X29–X35).
 
+use std::path::Path;
+
 use rusqlite::{Connection, Row, Transaction, params};
 use xt_core::canonical::{Value, parse};
 use xt_core::digest::Digest;
@@ -274,7 +276,7 @@ fn intend(
 ) -> Result<Attempt, RecordError> {
     let evaluates = submission.subject.is_some();
     let level = if evaluates { Level::EvaluationAttempt } else { Level::Attempt };
-    let id = number_name("att", Some(&submission.plan), next(transaction, level)?);
+    let id = unused(transaction, submission, level)?;
     let operation = match &submission.operation {
         Some(given) => given.clone(),
         None => mint(transaction)?,
@@ -295,6 +297,24 @@ fn intend(
         created::<AttemptState>(transaction, &id, submission.now, &payload)?;
     }
     query::attempt(transaction, &id)?.ok_or(RecordError::Unknown { level: Level::Attempt, name: id })
+}
+
+/// The id of a new attempt: the next number that stands for nothing in the record, nor in the store around it. A record
+/// that was lost, or restored from an earlier copy, knows less than the store: what its attempts left there is kept.
+fn unused(transaction: &Transaction<'_>, submission: &Submission, level: Level) -> Result<Name, RecordError> {
+    let store = transaction.path().map(Path::new).and_then(Path::parent);
+    let left = |id: &Name| {
+        let there = |folder: &str| store.is_some_and(|store| store.join(folder).join(id.as_str()).exists());
+        there("runs") || there("refs/runs")
+    };
+    let mut number = next(transaction, level)?;
+    loop {
+        let id = number_name("att", Some(&submission.plan), number);
+        if query::attempt(transaction, &id)?.is_none() && !left(&id) {
+            return Ok(id);
+        }
+        number += 1;
+    }
 }
 
 /// What an earlier attempt was asked for beside its plan.
