@@ -155,7 +155,9 @@ fn running(scene: &Scene) -> Name {
     let mut command = scene.bench.xt_run(&arguments);
     let output = command.arg(plan).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    scene.bench.until(AttemptState::Running, 3).id
+    let attempt = scene.bench.attempt().id;
+    wait_for("the run", || scene.under_way(&attempt).then_some(()));
+    attempt
 }
 
 #[test]
@@ -215,8 +217,7 @@ fn killed_after(wish: &str, point: usize) -> (Scene, AttemptState, bool) {
     let attempt = scene.ordered();
     let mut child = scene.supervisor(&attempt, "SIGKILL", point);
     let ran = wait_for("the run or its end", || {
-        let runs = scene.bench.record().attempt(&attempt).unwrap().unwrap().state == AttemptState::Running;
-        if runs { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
+        if scene.under_way(&attempt) { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
     });
     let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
     if ran {
@@ -226,6 +227,10 @@ fn killed_after(wish: &str, point: usize) -> (Scene, AttemptState, bool) {
     let met = was_killed(&child.wait_with_output().unwrap());
     scene.reconcile();
     if !ran {
+        wait_for("the other run or its end", || {
+            let ended = scene.bench.record().attempt(&attempt).unwrap().unwrap().state.is_terminal();
+            (ended || scene.under_way(&attempt)).then_some(())
+        });
         scene.bench.xt_run(&[wish, attempt.as_str()]).output().unwrap();
     }
     let state = scene.settled(&format!("{wish}, point {point}"));

@@ -70,6 +70,13 @@ impl Scene {
         fs::read(self.bench.path("starts")).unwrap().len()
     }
 
+    /// Whether the attempt runs and its workload has counted itself. One that is told to stop before that rightly ends
+    /// without ever having done anything, and a test that wants to see it stopped in its work must not be so quick.
+    pub fn under_way(&self, attempt: &Name) -> bool {
+        let state = self.bench.record().attempt(attempt).unwrap().map(|attempt| attempt.state);
+        state == Some(AttemptState::Running) && self.starts() == 1
+    }
+
     /// Holds the workload's own count of its starts against `state`: one.
     ///
     /// None is only right where the run was killed between the last act of the process that becomes the workload, which
