@@ -21,6 +21,8 @@ use crate::sys;
 
 /// Folders of all canaries start like this; the number of the process that made it follows.
 const PREFIX: &str = "xt-canary-";
+/// The folder in it that the trainer's root is mounted on.
+const ROOT: &str = "root";
 /// A number that nothing else uses: descriptors of the policy end at 99 and are moved to 100 and above.
 const INHERITED: i32 = 600;
 
@@ -86,21 +88,29 @@ pub(crate) struct Canary {
     folder: PathBuf,
     tcp: TcpListener,
     udp: UdpSocket,
-    _paths: UnixListener,
-    _abstract: UnixListener,
     inherited: OwnedFd,
+    paths: Option<[UnixListener; 2]>,
 }
 
 impl Canary {
-    /// Lays out the bait, after removing what killed predecessors left.
+    /// Makes what other processes inherit or are told of, after removing what killed predecessors left. The bait itself
+    /// is laid out by [`Canary::lay_out`], while they prepare themselves.
     pub(crate) fn place() -> Result<Self, SandboxError> {
-        let system = |what: &str| {
-            let what = format!("laying out a canary: {what}");
-            move |error: io::Error| SandboxError::System { what, errno: errno(&error) }
-        };
         let folder = fresh_folder().map_err(system("folder"))?;
+        fs::create_dir(folder.join(ROOT)).map_err(system("folder"))?;
+        fs::set_permissions(folder.join(ROOT), fs::Permissions::from_mode(0o755)).map_err(system("folder"))?;
+        let tcp = TcpListener::bind("127.0.0.1:0").map_err(system("sockets"))?;
+        let udp = UdpSocket::bind("127.0.0.1:0").map_err(system("sockets"))?;
+        let inherited =
+            fcntl(&tcp, FcntlArg::F_DUPFD(INHERITED)).map_err(|errno| system("descriptor")(errno.into()))?;
+        Ok(Self { folder, tcp, udp, inherited: sys::own(inherited), paths: None })
+    }
+
+    /// Lays out files and sockets. They must be there before anything is tried.
+    pub(crate) fn lay_out(&mut self) -> Result<(), SandboxError> {
+        let folder = &self.folder;
         let fill = || -> io::Result<()> {
-            for (name, mode) in [("root", 0o755), (".ssh", 0o755), ("open", 0o777)] {
+            for (name, mode) in [(".ssh", 0o755), ("open", 0o777)] {
                 fs::create_dir(folder.join(name))?;
                 fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode))?;
             }
@@ -113,21 +123,19 @@ impl Canary {
             Ok(())
         };
         fill().map_err(system("files"))?;
-        let listen = || -> io::Result<(TcpListener, UdpSocket, UnixListener, UnixListener)> {
+        let listen = || -> io::Result<[UnixListener; 2]> {
             let paths = UnixListener::bind(folder.join("socket"))?;
             fs::set_permissions(folder.join("socket"), fs::Permissions::from_mode(0o777))?;
-            let hidden = UnixListener::bind_addr(&SocketAddr::from_abstract_name(abstract_name(&folder))?)?;
-            Ok((TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?, paths, hidden))
+            let hidden = UnixListener::bind_addr(&SocketAddr::from_abstract_name(abstract_name(folder))?)?;
+            Ok([paths, hidden])
         };
-        let (tcp, udp, paths, hidden) = listen().map_err(system("sockets"))?;
-        let inherited =
-            fcntl(&tcp, FcntlArg::F_DUPFD(INHERITED)).map_err(|errno| system("descriptor")(errno.into()))?;
-        Ok(Self { folder, tcp, udp, _paths: paths, _abstract: hidden, inherited: sys::own(inherited) })
+        self.paths = Some(listen().map_err(system("sockets"))?);
+        Ok(())
     }
 
     /// An empty folder to mount the trainer's root on.
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        self.folder.join(ROOT)
     }
 
     /// The bait as the probes see it: with these folders for inputs and outputs.
@@ -165,6 +173,12 @@ impl Drop for Canary {
         // There is nothing better to do about a failure here than the sweep of the next start.
         fs::remove_dir_all(&self.folder).ok();
     }
+}
+
+/// Where a canary could not be laid out.
+fn system(what: &str) -> impl FnOnce(io::Error) -> SandboxError + use<> {
+    let what = format!("laying out a canary: {what}");
+    move |error| SandboxError::System { what, errno: errno(&error) }
 }
 
 fn abstract_name(folder: &Path) -> Vec<u8> {

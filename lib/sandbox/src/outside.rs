@@ -50,6 +50,7 @@ impl Outside {
                     drop((wire, keeps));
                     // Where this process waits most of the time; others build the sandbox meanwhile.
                     here.and_then(stay_on).ok();
+                    sys::give_way();
                     be_a_neighbour(way, layers, scene, &theirs, &ours)
                 }
             }
@@ -71,6 +72,13 @@ impl Outside {
         }
     }
 
+    /// Ends the neighbour, which nobody needs once the trainer's process has been probed. It is waited for when this is
+    /// dropped: its end takes a moment.
+    pub(crate) fn dismiss(&self) {
+        // It may be gone already.
+        kill(self.pid, Signal::SIGKILL).ok();
+    }
+
     /// Takes in every outcome, by `STAGE/ATTEMPT`.
     pub(crate) fn finish(&self, tried: &mut BTreeMap<String, String>) -> Result<(), SandboxError> {
         while let Some(message) = receive(self.wire.as_fd()).map_err(doing("listening to the control arm"))? {
@@ -82,8 +90,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // It may be gone already.
-        kill(self.pid, Signal::SIGKILL).ok();
+        self.dismiss();
         sys::wait_process(self.pid).ok();
     }
 }

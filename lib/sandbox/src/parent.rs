@@ -186,16 +186,19 @@ pub(crate) fn stand(
             standing.guard = Some(Guarded { pid, process, wire: Some(guard_wire) });
         }
     }
-    // What follows happens while the guard builds its root.
+    // What follows happens while the guard builds its root, which waits for the groups first: they come before what only
+    // has to be there at the end.
+    standing.group = Group::make(&policy.limits, 1);
+    standing.canary.lay_out()?;
     let open = standing.canary.open_folder();
     let layers = (policy.profile != Profile::None).then_some(policy.network);
     let outside = Outside::begin(way, layers, &standing.canary.scene(&open, &open)?)?;
-    standing.group = Group::make(&policy.limits, 1);
     if standing.guard.is_some() {
         standing.follow(bounds(policy, admitted, way, &standing.group), &outside)?;
     }
     standing.evidence.limits(&standing.group);
     outside.finish(&mut standing.evidence.tried)?;
+    outside.dismiss();
     standing.outside = Some(outside);
     Ok(standing)
 }

@@ -246,6 +246,16 @@ pub(crate) fn reset_signals() {
     }
 }
 
+/// Lets the caller, and what it forks, run when others leave the processor, and never take it from them on waking up.
+pub(crate) fn give_way() {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter outlives the call, which only reads it; nice takes a number. A refusal changes nothing.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter);
+        libc::nice(5);
+    }
+}
+
 /// Ignores `signal`.
 pub(crate) fn ignore_signal(signal: i32) {
     // SAFETY: ignoring runs no code of ours.
