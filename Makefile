@@ -88,7 +88,8 @@ generate: build ## Rewrite man/ and schemas/ from the code
 
 .PHONY: bench
 bench: build ## Time what matters, in pairs
-	@benches/start
+	cargo build --release -p xt
+	@PATH="$(CURDIR)/target/release:$$PATH" benches/start
 	@benches/custody
 	@benches/snapshot
 	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/stages
