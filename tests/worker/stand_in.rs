@@ -222,6 +222,7 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
     match behaviour {
         "hang-ignoring" => SigSet::all().thread_block()?,
         "crash-when-told" => crash_when_told()?,
+        "late" => std::thread::sleep(Duration::from_millis(argument)),
         _ => {}
     }
     // Counts the starts of this attempt: two workers in one folder would give 2.
@@ -293,7 +294,7 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
     match behaviour {
         "abort-after-report" => raise(Signal::SIGABRT)?,
         "kill-after-report" => raise(Signal::SIGKILL)?,
-        "talk-after-report" => voice.say(&Message::Failed { reason: "second thoughts".into() })?,
+        "talk-after-report" => voice.say(&Message::Failed { reason: "second thoughts".into(), of_model: false })?,
         "exit-after-report" => exit(i32::try_from(argument).unwrap_or(1)),
         "linger-after-report" => std::thread::sleep(Duration::from_secs(argument)),
         _ => {}

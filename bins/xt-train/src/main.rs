@@ -99,6 +99,7 @@ fn work(desk: Desk) -> u8 {
     let Desk { mut job, control, mut telemetry, inputs, outputs } = desk;
     let folders = Folders { inputs: &inputs, outputs: &outputs };
     let done = catch_unwind(AssertUnwindSafe(|| do_job(&mut job, control, &mut telemetry, folders)));
+    let of_model = matches!(&done, Ok(Err(Problem::Train(error))) if error.is_of_model());
     let reason = match done {
         Ok(Ok(Ending::Completed)) => return 0,
         Ok(Ok(Ending::Held)) => return HELD,
@@ -107,7 +108,7 @@ fn work(desk: Desk) -> u8 {
         Err(_) => "a bug in the worker: it panicked; standard error has the place".to_string(),
     };
     eprintln!("xt-train: error: {reason}");
-    if let Err(error) = telemetry.say(&Message::Failed { reason }) {
+    if let Err(error) = telemetry.say(&Message::Failed { reason, of_model }) {
         eprintln!("xt-train: error: {error}");
     }
     FAILED

@@ -14,7 +14,9 @@ use xt_core::manifest::custody::Custody;
 use xt_core::manifest::evaluation::{Evaluation, Metrics};
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::{Mode, Plan};
-use xt_core::manifest::run::{Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Start, Status, TraceReference};
+use xt_core::manifest::run::{
+    AtFault, Log, Logs, Observed, ProcessExit, Progress, Run, Stack, Start, Status, TraceReference,
+};
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::Trace;
 use xt_core::name::Name;
@@ -48,6 +50,7 @@ pub(crate) struct Place {
 pub(crate) struct Findings {
     pub(crate) mode: Mode,
     pub(crate) status: Status,
+    pub(crate) at_fault: AtFault,
     pub(crate) cause: String,
     pub(crate) exit: ProcessExit,
     pub(crate) progress: Progress,
@@ -67,12 +70,18 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
+    /// Enters that what runs the attempt failed.
+    pub(crate) fn harness(&mut self, cause: String) {
+        (self.at_fault, self.cause) = (AtFault::Harness, cause);
+    }
+
     /// As they are kept in the folder of the run.
     pub(crate) fn paper(&self, attempt: &Name, now: Instant) -> Ended {
         Ended {
             attempt: attempt.clone(),
             mode: self.mode,
             status: self.status,
+            at_fault: self.at_fault,
             cause: self.cause.clone(),
             exit: self.exit.clone(),
             progress: self.progress.clone(),
@@ -94,6 +103,7 @@ impl From<Ended> for Findings {
         Self {
             mode: ended.mode,
             status: ended.status,
+            at_fault: ended.at_fault,
             cause: ended.cause,
             exit: ended.exit,
             progress: ended.progress,
@@ -165,6 +175,7 @@ impl Place {
             isolation: plan.intent.isolation.profile,
             custody,
             status: findings.status,
+            at_fault: findings.at_fault,
             cause: findings.cause,
             exit: findings.exit,
             progress: findings.progress,

@@ -6,7 +6,7 @@ use std::path::Path;
 use xt_core::manifest::evaluation::Metrics;
 use xt_core::manifest::intent::Profile;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Calls, Observed, ProcessExit, Status};
+use xt_core::manifest::run::{AtFault, Calls, Observed, ProcessExit, Status};
 use xt_core::verb::chain::LINES;
 use xt_core::verb::evaluate;
 use xt_sandbox::{Ending, Limits, Running};
@@ -16,7 +16,7 @@ use crate::error::RuntimeError;
 use crate::folder::read_document;
 use crate::ledger::End;
 use crate::lost::{NO_EXIT, UNOBSERVED};
-use crate::outcome::{Seen, Stop, judge};
+use crate::outcome::{Seen, Stop, Verdict, judge};
 use crate::secrets::Secrets;
 use crate::sight::Sight;
 use crate::watch::Watch;
@@ -42,7 +42,7 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
         watch.ledger.exited();
     }
     let progress = watch.ledger.progress();
-    let (status, cause) = judge(&Seen {
+    let verdict = judge(&Seen {
         measures: watch.plan.evaluation.is_some(),
         progress: &progress,
         command: watch.ledger.is_command(),
@@ -60,7 +60,8 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
     });
     let (stdout, stderr) = watch.dropped();
     observed.mapped = watch.seen.mapped();
-    (findings.status, findings.cause) = admitted_only(watch.plan, &watch.seen, (status, cause));
+    let verdict = admitted_only(watch.plan, &watch.seen, verdict);
+    (findings.status, findings.at_fault, findings.cause) = (verdict.status, verdict.at_fault, verdict.cause);
     findings.cause = watch.secrets().taken_out_of(&findings.cause);
     findings.exit = exit;
     findings.observed = silent(observed, watch.secrets());
@@ -73,13 +74,15 @@ pub(crate) fn enter(mut watch: Watch<'_>, running: Running, outputs: &Path, limi
 }
 
 /// A run in custody that succeeded is no success if it had code in it that nobody admitted.
-fn admitted_only(plan: &Plan, seen: &Sight, (status, cause): (Status, String)) -> (Status, String) {
+fn admitted_only(plan: &Plan, seen: &Sight, verdict: Verdict) -> Verdict {
     let confined = plan.intent.isolation.profile != Profile::None;
     match seen.stranger() {
-        Some(path) if confined && status == Status::Succeeded => {
-            (Status::Failed, format!("it had mapped {path} to execute it, which nobody admitted; {cause}"))
+        Some(path) if confined && verdict.status == Status::Succeeded => {
+            let at_fault = if plan.evaluation.is_some() { AtFault::Grader } else { AtFault::Model };
+            let cause = format!("it had mapped {path} to execute it, which nobody admitted; {}", verdict.cause);
+            Verdict { status: Status::Failed, at_fault, cause }
         }
-        _ => (status, cause),
+        _ => verdict,
     }
 }
 

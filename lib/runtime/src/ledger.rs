@@ -93,6 +93,8 @@ pub enum End {
     Failed {
         /// Why.
         reason: String,
+        /// Whether what is trained or measured made it impossible.
+        of_model: bool,
     },
 }
 
@@ -194,8 +196,8 @@ impl Ledger {
                 self.end = Some(End::Drained { step: *step, outputs: outputs.clone() });
                 Ok(())
             }
-            Message::Failed { reason } => {
-                self.end = Some(End::Failed { reason: reason.clone() });
+            Message::Failed { reason, of_model } => {
+                self.end = Some(End::Failed { reason: reason.clone(), of_model: *of_model });
                 Ok(())
             }
             Message::Completed { steps, outputs } => {

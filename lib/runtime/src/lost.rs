@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use xt_core::digest::Digest;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Observed, ProcessExit, Progress, Run, Status};
+use xt_core::manifest::run::{AtFault, Observed, ProcessExit, Progress, Run, Status};
 use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_record::{Attempt, Liveness, Process};
 
@@ -83,6 +83,7 @@ impl Place {
         Findings {
             mode: scope.mode,
             status: Status::NotStarted,
+            at_fault: AtFault::Blocked,
             cause: String::new(),
             exit: NO_EXIT,
             progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false },
@@ -143,7 +144,7 @@ impl Place {
         };
         let plan = self.plan(attempt)?;
         let mut findings = self.nothing(&plan, attempt.plan, Scope::recorded(attempt, &plan)?);
-        findings.status = Status::Cancelled;
+        (findings.status, findings.at_fault) = (Status::Cancelled, AtFault::Nobody);
         findings.cause = format!("before it started: {by}");
         self.conclude(attempt, &plan, findings).map(Some)
     }
@@ -196,7 +197,7 @@ impl Place {
 
     fn given_up(&self, attempt: &Attempt, plan: &Plan) -> Result<Findings, RuntimeError> {
         let mut findings = self.nothing(plan, attempt.plan, Scope::recorded(attempt, plan)?);
-        findings.cause = format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1);
+        findings.harness(format!("{} supervisors in a row were gone before they started a worker", PATIENCE + 1));
         Ok(findings)
     }
 
@@ -214,7 +215,7 @@ impl Place {
             heard?;
         }
         findings.status = Status::Lost;
-        findings.cause = format!("its supervisor, {by}, was gone, and nobody saw how the run ended");
+        findings.harness(format!("its supervisor, {by}, was gone, and nobody saw how the run ended"));
         findings.progress = ledger.progress();
         findings.chain = ledger.chain();
         if let Some(started) = started {

@@ -1,7 +1,7 @@
 //! How a run ended: one pure rule over what was seen. Success needs the worker's report of completion, a clean exit, and
 //! agreement of both with the plan (E-06, E-07); everything else keeps its own truth (E-08, L67).
 
-use xt_core::manifest::run::{ProcessExit, Progress, Status};
+use xt_core::manifest::run::{AtFault, ProcessExit, Progress, Status};
 
 use crate::ledger::{Disagreement, End};
 
@@ -60,12 +60,34 @@ const SIGTERM: u64 = 15;
 const SIGXCPU: u64 = 24;
 const SIGXFSZ: u64 = 25;
 
-/// The status and, in words, why.
-pub fn judge(seen: &Seen<'_>) -> (Status, String) {
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Its status.
+    pub status: Status,
+    /// Who or what is at fault.
+    pub at_fault: AtFault,
+    /// Why, in words.
+    pub cause: String,
+}
+
+/// The verdict on what was seen.
+pub fn judge(seen: &Seen<'_>) -> Verdict {
     let (status, cause) = verdict(seen);
     let late = seen.cancel.is_some() && status != Status::Cancelled;
     let note = if late { "; a request to cancel came, and changed nothing" } else { "" };
-    (status, cause + note + &refusals(seen, status))
+    Verdict { status, at_fault: at_fault(seen, status), cause: cause + note + &refusals(seen, status) }
+}
+
+/// A worker that measures is what measures, unless it says that what it measures cannot be measured.
+fn at_fault(seen: &Seen<'_>, status: Status) -> AtFault {
+    let unseen = seen.exit.code.is_none() && seen.exit.signal.is_none();
+    match status {
+        Status::Succeeded | Status::Cancelled | Status::Drained => AtFault::Nobody,
+        _ if unseen || matches!(seen.stop, Some(Stop::Supervisor(_))) => AtFault::Harness,
+        _ if !seen.measures || matches!(seen.end, Some(End::Failed { of_model: true, .. })) => AtFault::Model,
+        _ => AtFault::Grader,
+    }
 }
 
 /// Programs say little or nothing sensible when they cannot start a thread; the counter does.
@@ -177,7 +199,7 @@ fn failure(seen: &Seen<'_>) -> String {
         format!("after {} of {} steps", seen.progress.steps, seen.progress.planned)
     };
     parts.push(match seen.end {
-        Some(End::Failed { reason }) => format!("it said: {reason}"),
+        Some(End::Failed { reason, .. }) => format!("it said: {reason}"),
         Some(End::Drained { step, .. }) => format!("it said that it was drained at step {step}"),
         Some(End::Held { reason, .. }) => format!("it said that it was held: {reason}"),
         Some(End::Completed { .. }) => format!("although completion was reported {taken}"),
@@ -239,11 +261,16 @@ mod tests {
     }
 
     fn judged(case: &Case) -> (Status, String) {
+        let verdict = verdict_on(case, false);
+        (verdict.status, verdict.cause)
+    }
+
+    fn verdict_on(case: &Case, measures: bool) -> Verdict {
         let completed = matches!(case.end, Some(End::Completed { .. }));
         let skipped = case.steps - case.updates;
         let progress = Progress { planned: 12, steps: case.steps, updates: case.updates, skipped, completed };
         judge(&Seen {
-            measures: false,
+            measures,
             progress: &progress,
             command: false,
             end: case.end.as_ref(),
@@ -282,7 +309,7 @@ mod tests {
             Case { updates: 0, ..good() },
             Case { outputs: Some("a symbolic link"), ..good() },
             Case { disagreement: Some(Disagreement::Order { found: 3, expected: 2 }), ..good() },
-            Case { end: Some(End::Failed { reason: "no".into() }), ..good() },
+            Case { end: Some(End::Failed { reason: "no".into(), of_model: false }), ..good() },
         ];
         for case in lesser {
             assert_eq!(judged(&case).0, Status::Failed, "{}", judged(&case).1);
@@ -304,6 +331,28 @@ mod tests {
             assert_eq!(status, Status::Failed, "a crash while being cancelled stays a crash: {cause}");
         }
     }
+
+    /// Row L95: who failed is not read out of words.
+    #[test]
+    fn a_bad_end_says_whether_the_harness_the_model_or_the_grader_is_at_fault() {
+        let end = |of_model| Some(End::Failed { reason: "no".into(), of_model });
+        let cases = [
+            (good(), AtFault::Nobody, AtFault::Nobody),
+            (Case { exit: exited(1), ..good() }, AtFault::Model, AtFault::Grader),
+            (Case { end: end(false), exit: exited(1), ..good() }, AtFault::Model, AtFault::Grader),
+            (Case { end: end(true), exit: exited(1), ..good() }, AtFault::Model, AtFault::Model),
+            (Case { outputs: Some("a socket"), ..good() }, AtFault::Model, AtFault::Grader),
+            (Case { stop: Some(Stop::Supervisor("full".into())), exit: signalled(9), ..good() }, HARNESS, HARNESS),
+            (Case { exit: crate::lost::NO_EXIT, end: None, ..good() }, HARNESS, HARNESS),
+            (Case { out_of_memory: Some(1), exit: signalled(9), ..good() }, AtFault::Model, AtFault::Grader),
+        ];
+        for (case, trains, measures) in cases {
+            let found = [false, true].map(|way| verdict_on(&case, way).at_fault);
+            assert_eq!(found, [trains, measures], "{}", judged(&case).1);
+        }
+    }
+
+    const HARNESS: AtFault = AtFault::Harness;
 
     fn cancelled_like(case: &Case) -> Case {
         Case { stop: case.stop.clone(), cancel: case.cancel, end: None, ..good() }

@@ -7,7 +7,7 @@ use xt_core::digest::Digest;
 use xt_core::instant::Instant;
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Mode;
-use xt_core::manifest::run::{Observed, ProcessExit, Progress, Stack, Status};
+use xt_core::manifest::run::{AtFault, Observed, ProcessExit, Progress, Stack, Status};
 use xt_core::name::Name;
 
 /// Tag of [`Order`].
@@ -85,6 +85,8 @@ xt_core::record! {
         mode: Mode,
         /// How it ended.
         status: Status,
+        /// Who or what is at fault.
+        at_fault: AtFault,
         /// Why.
         cause: String,
         /// How the worker's process ended.

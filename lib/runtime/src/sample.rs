@@ -165,7 +165,7 @@ fn listen(launch: Launch, signals: &Signals, on_text: &mut dyn FnMut(&str) -> bo
     let said = String::from_utf8_lossy(&errors);
     match ear.said {
         Some(Message::Completed { .. }) if ending.code == Some(0) => Ok(SampleEnd::Completed),
-        Some(Message::Failed { reason }) => Err(RuntimeError::Silent(reason)),
+        Some(Message::Failed { reason, .. }) => Err(RuntimeError::Silent(reason)),
         _ => Err(RuntimeError::Silent(said.lines().last().unwrap_or("it ended without a report").to_string())),
     }
 }

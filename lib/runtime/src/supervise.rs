@@ -16,7 +16,7 @@ use xt_core::field::object;
 use xt_core::manifest::action::ActionKind;
 use xt_core::manifest::event::Level;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Run, Status};
+use xt_core::manifest::run::{AtFault, Run, Status};
 use xt_core::name::Name;
 use xt_core::verb::settle::AttemptState;
 use xt_record::{Asked, Attempt, Liveness, Process, RecordError, Wish};
@@ -171,10 +171,10 @@ impl Supervisor {
         let mut findings = self.place.nothing(&plan, attempt.plan, scope.clone());
         match &order {
             _ if reserved.is_err() => {
-                findings.cause = reserved.err().map_or_else(String::new, |error| error.to_string());
+                findings.harness(reserved.err().map_or_else(String::new, |error| error.to_string()));
             }
             Some(order) => self.run(attempt, (&plan, &scope), order, &mut findings),
-            None => findings.cause = "there is no order that says which worker to start".into(),
+            None => findings.harness("there is no order that says which worker to start".into()),
         }
         let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         findings.observed.wall_nanoseconds = Some(passed);
@@ -209,19 +209,19 @@ impl Supervisor {
         match self.cancel_asked() {
             Ok(None) => {}
             Ok(Some(cancel)) => {
-                findings.status = Status::Cancelled;
+                (findings.status, findings.at_fault) = (Status::Cancelled, AtFault::Nobody);
                 findings.cause = format!("before it started: {}", cancel.by);
                 return;
             }
             Err(error) => {
-                findings.cause = error.to_string();
+                findings.harness(error.to_string());
                 return;
             }
         }
         let before = match self.place.before(plan, attempt.plan, findings) {
             Ok(before) => before,
             Err(error) => {
-                findings.cause = format!("there is nothing to go on from: {error}");
+                findings.harness(format!("there is nothing to go on from: {error}"));
                 return;
             }
         };
@@ -240,7 +240,7 @@ impl Supervisor {
                     held.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
                 if let (Err(error), Status::Succeeded) = (altered, findings.status) {
                     findings.status = Status::Failed;
-                    findings.cause = error.to_string();
+                    findings.harness(error.to_string());
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Supervisor {
                 // Dropped, it takes the worker with it.
                 drop(running);
                 findings.status = Status::Failed;
-                findings.cause = format!("the supervisor could not go on: {error}");
+                findings.harness(format!("the supervisor could not go on: {error}"));
                 return;
             }
         };

@@ -106,6 +106,13 @@ pub enum TrainError {
     Telemetry(io::Error),
 }
 
+impl TrainError {
+    /// Whether what is trained or measured made it impossible, and not what trains or measures.
+    pub fn is_of_model(&self) -> bool {
+        matches!(self, Self::Model(_) | Self::NoLogits(_) | Self::NoMetric { .. })
+    }
+}
+
 impl From<tch::TchError> for TrainError {
     fn from(error: tch::TchError) -> Self {
         Self::Torch(error.into())

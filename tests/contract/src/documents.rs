@@ -6,6 +6,7 @@
 mod bundles;
 mod commands;
 mod hosts;
+mod ledger;
 mod recipes;
 mod states;
 mod tables;
@@ -19,7 +20,7 @@ use xt_core::field::{Field, Manifest, object};
 use xt_core::fingerprint;
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
-use xt_core::manifest::action::{Action, ActionKind, Step};
+use xt_core::manifest::action::Action;
 use xt_core::manifest::candidate::{
     AccumulationRemainder, Averaging, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay,
     Device, Execution, Group, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime,
@@ -34,7 +35,7 @@ use xt_core::manifest::evaluation::{
     Determinism, Evaluation, Evaluator, HeldOut, Leakage, Measure, Metrics, Overlap, Parameters as Which, Part, Shared,
     Slices, Spec, Subject as Trained,
 };
-use xt_core::manifest::event::{Event, Level};
+use xt_core::manifest::event::Event;
 use xt_core::manifest::incident::{
     Contract, Convention, Incident, IncidentReport, LastFinite, Localized, Located, Owner, Recorded,
     State as StageState, Telemetry,
@@ -42,15 +43,15 @@ use xt_core::manifest::incident::{
 use xt_core::manifest::intent::{Floor, Intent, Network, Profile, Venue};
 use xt_core::manifest::plan::{Input, Mode, Plan, Role};
 use xt_core::manifest::promotion::{Promotion, PromotionPolicy};
-use xt_core::manifest::quiescence::{Node as QuietNode, Quiescence, Run as QuietRun, Try};
-use xt_core::manifest::reconciliation::{Found as Settled, Reason, Reconciliation};
+use xt_core::manifest::quiescence::Quiescence;
+use xt_core::manifest::reconciliation::Reconciliation;
 use xt_core::manifest::refusal::Refusal;
 use xt_core::manifest::run::{
-    Calls, Library, Log, Logs, Mapped, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status, Taken,
-    TraceReference,
+    AtFault, Calls, Library, Log, Logs, Mapped, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status,
+    Taken, TraceReference,
 };
 use xt_core::manifest::snapshot::Cadence;
-use xt_core::manifest::status::{Liveness, Observed as Seen, Status as Standing, Supervisor};
+use xt_core::manifest::status::Status as Standing;
 use xt_core::manifest::trace::{Stage, StageName, Trace};
 use xt_core::manifest::withdrawal::Withdrawal;
 use xt_core::name::Name;
@@ -59,8 +60,6 @@ use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{Seen as Looked, Tokens, compile_seen};
 use xt_core::verb::evaluate::{self, Found};
-use xt_core::verb::quiesce::Stage as Next;
-use xt_core::verb::settle::{ActionState, AttemptState, ExperimentState, NodeState, OperationState, RunState};
 use xt_core::verb::triage;
 
 use crate::{comparisons, decisions};
@@ -86,13 +85,13 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &bundles::verifications());
     add(&mut all, &states::replays());
     add(&mut all, &states::trace_diffs());
-    add(&mut all, &events());
-    add(&mut all, &standings());
+    add(&mut all, &ledger::events());
+    add(&mut all, &ledger::standings());
     add(&mut all, &hosts::inventories());
     add(&mut all, &hosts::resources());
-    add(&mut all, &actions());
-    add(&mut all, &reconciliations());
-    add(&mut all, &quiescences());
+    add(&mut all, &ledger::actions());
+    add(&mut all, &ledger::reconciliations());
+    add(&mut all, &ledger::quiescences());
     add(&mut all, &[refusal()]);
     add(&mut all, &[incident_with(3)]);
     add(&mut all, &incident_reports());
@@ -356,6 +355,7 @@ fn run(plan: &Plan) -> Run {
         isolation: Profile::Full,
         custody: Some(digest("custody")),
         status: Status::Succeeded,
+        at_fault: AtFault::Nobody,
         cause: String::from("completed"),
         exit: ProcessExit { code: Some(0), signal: None },
         progress: Progress { planned: 33, steps: 33, updates: 33, skipped: 0, completed: true },
@@ -430,139 +430,6 @@ fn runs() -> Vec<Run> {
 
 fn trace() -> Trace {
     Trace { plan: digest("plan"), steps: 33, lines: digest("lines"), chain: digest("chain") }
-}
-
-fn events() -> Vec<Event> {
-    let event = |before, after, payload| Event {
-        sequence: 1,
-        at: instant(1_796_000_000),
-        subject: name("attempt-1"),
-        level: Level::Attempt,
-        kind: name("attempt.running"),
-        before,
-        after,
-        payload,
-    };
-    vec![
-        event(None, Some(name("requested")), object([("pid", 7u64.into())])),
-        event(Some(name("requested")), None, Value::Null),
-    ]
-}
-
-fn standings() -> Vec<Standing> {
-    let waiting = Standing {
-        attempt: name("attempt-1"),
-        level: Level::Attempt,
-        state: AttemptState::Requested,
-        observed: Seen::Waiting,
-        why: String::from("no supervisor has claimed it"),
-        liveness: None,
-        supervisor: None,
-        run_record: None,
-        last_event: 3,
-        last_event_at: instant(1_796_000_000),
-        retry_of: None,
-        operation: name("operation-1"),
-        operation_state: OperationState::Intended,
-        run: name("run-1"),
-        run_state: RunState::Created,
-        node: name("node-1"),
-        node_state: NodeState::Created,
-        experiment: name("experiment-1"),
-        experiment_state: ExperimentState::Active,
-        fingerprint: digest("fingerprint"),
-        seed: 7,
-        plan: digest("plan"),
-        request: digest("request"),
-    };
-    let mut working = waiting.clone();
-    working.retry_of = Some(name("attempt-0"));
-    working.liveness = Some(Liveness::Alive);
-    working.supervisor =
-        Some(Supervisor { pid: 77, start_time: 1234, boot_id: String::from("boot"), namespace: 4_026_531_836 });
-    working.run_record = Some(digest("run"));
-    vec![waiting, working]
-}
-
-fn actions() -> Vec<Action> {
-    let asked = Action {
-        action: name("act-1"),
-        kind: ActionKind::Cancel,
-        level: Level::Attempt,
-        target: name("attempt-1"),
-        by: String::from("xt-run --cancel"),
-        at: instant(1_796_000_000),
-        state: ActionState::Active,
-        operations: vec![Step {
-            operation: name("operation-2"),
-            attempt: name("attempt-1"),
-            state: OperationState::Sent,
-            outcome: None,
-        }],
-    };
-    let mut done = asked.clone();
-    done.kind = ActionKind::Drain;
-    let mut preempted = done.clone();
-    preempted.kind = ActionKind::Preempt;
-    done.state = ActionState::Done;
-    done.operations[0].outcome = Some(AttemptState::Drained);
-    vec![asked, done, preempted]
-}
-
-fn reconciliations() -> Vec<Reconciliation> {
-    let adopted = Reconciliation {
-        attempt: name("attempt-1"),
-        level: Level::Attempt,
-        experiment: name("experiment-1"),
-        operation: name("operation-1"),
-        found: Settled::Adopted,
-        state: AttemptState::Running,
-        reason: None,
-        why: String::from("its supervisor runs"),
-    };
-    let of = |found| Reconciliation { found, ..adopted.clone() };
-    let mut all: Vec<_> = Settled::ALL.iter().map(|found| of(*found)).collect();
-    all.extend(Reason::ALL.iter().map(|reason| Reconciliation { reason: Some(*reason), ..of(Settled::Escalated) }));
-    all
-}
-
-fn quiescences() -> Vec<Quiescence> {
-    let tries = |run_record| vec![Try { attempt: name("attempt-1"), state: AttemptState::Failed, run_record }];
-    let run = QuietRun {
-        run: name("run-1"),
-        level: Level::Run,
-        seed: 7,
-        state: RunState::Failed,
-        subject: None,
-        cycle: None,
-        attempts: tries(None),
-    };
-    let evaluation = QuietRun {
-        level: Level::EvaluationRun,
-        subject: Some(digest("bundle")),
-        cycle: Some(1),
-        attempts: tries(Some(digest("run"))),
-        ..run.clone()
-    };
-    let node = QuietNode {
-        node: name("node-1"),
-        fingerprint: digest("fingerprint"),
-        state: NodeState::Active,
-        runs: vec![run, evaluation],
-    };
-    let ended = Quiescence {
-        experiment: name("experiment-1"),
-        status: ExperimentState::Cancelled,
-        quiescent: true,
-        next_stage: None,
-        objective: None,
-        last_event: 9,
-        nodes: vec![node],
-    };
-    let going = Quiescence { objective: Some(String::from("{}")), quiescent: false, ..ended.clone() };
-    let mut all = vec![ended, going.clone()];
-    all.extend(Next::ALL.iter().map(|stage| Quiescence { next_stage: Some(*stage), ..going.clone() }));
-    all
 }
 
 fn refusal() -> Refusal {

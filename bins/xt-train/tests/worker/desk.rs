@@ -323,7 +323,7 @@ impl Left {
     /// Why it failed; panics when it did not say so.
     pub fn failure(&self) -> &str {
         match self.messages.last() {
-            Some(Message::Failed { reason }) => reason,
+            Some(Message::Failed { reason, .. }) => reason,
             other => panic!("no failure: {other:?}; {}", self.stderr),
         }
     }

@@ -144,6 +144,8 @@ crate::choice! {
         Failed "failed" {
             /// Why.
             reason: String,
+            /// Whether what is trained or measured made it impossible, as by numbers that are not finite; else what trains or measures did.
+            of_model: bool,
         },
     }
 }

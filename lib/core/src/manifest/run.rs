@@ -54,6 +54,8 @@ crate::record! {
         custody: Option<Digest>,
         /// How it ended.
         status: Status,
+        /// Who or what is at fault, when it did not end well.
+        at_fault: AtFault,
         /// Why, in words.
         cause: String,
         /// How the trainer's process ended.
@@ -168,6 +170,22 @@ crate::words! {
         NotStarted "not-started",
         /// Nobody saw how it ended.
         Lost "lost",
+    }
+}
+
+crate::words! {
+    /// Who or what is at fault for an end (L95). Whether what a good end gave is good enough is for a decision to say.
+    pub enum AtFault {
+        /// Nobody: it succeeded, or stopped because it was asked to.
+        Nobody "nobody",
+        /// Nobody: it was not let start, because something that it needs is not to be had here.
+        Blocked "blocked",
+        /// What runs it: the supervisor, the store or the host failed, or nobody saw the end.
+        Harness "harness",
+        /// What is trained or measured: its program, its numbers, or its appetite.
+        Model "model",
+        /// What measures it.
+        Grader "grader",
     }
 }
 

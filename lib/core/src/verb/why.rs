@@ -8,7 +8,7 @@ use crate::manifest::action::Action;
 use crate::manifest::event::Level;
 use crate::manifest::intent::Network;
 use crate::manifest::plan::Plan;
-use crate::manifest::run::{Run, Stack};
+use crate::manifest::run::{AtFault, Run, Stack};
 use crate::manifest::status::{Observed, Status};
 use crate::verb::base;
 use crate::verb::settle::Machine as _;
@@ -129,11 +129,23 @@ fn ended(status: &Status, plan: Option<&Plan>, run: &Run) -> String {
     let record =
         status.run_record.map_or_else(String::new, |id| format!(", as run record {} says", short(&id.to_string())));
     format!(
-        "It ended as {} at {} after {progress} in {time}: {}. {kept}{record}.",
+        "It ended as {} at {} after {progress} in {time}: {}. {}{kept}{record}.",
         run.status,
         run.finished,
-        run.cause.trim_end_matches('.')
+        run.cause.trim_end_matches('.'),
+        at_fault(run.at_fault)
     )
+}
+
+/// Whom to ask about an end that was not good.
+fn at_fault(whose: AtFault) -> &'static str {
+    match whose {
+        AtFault::Nobody => "",
+        AtFault::Blocked => "This host does not have what it needs. ",
+        AtFault::Harness => "What runs it is at fault, not what was run. ",
+        AtFault::Model => "What was run is at fault, not what runs it. ",
+        AtFault::Grader => "What measures is at fault, not what was measured. ",
+    }
 }
 
 fn stands(status: &Status) -> String {

@@ -15,7 +15,7 @@ use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::run::{
-    Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
+    AtFault, Library, Log, Logs, Observed, ProcessExit, Progress, Reported, Run, Stack, Status, TraceReference,
 };
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::trace::{Generator, Stage, StageName, Step};
@@ -248,6 +248,7 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
         isolation: plan.intent.isolation.profile,
         custody: Some(custody.id()),
         status: Status::Succeeded,
+        at_fault: AtFault::Nobody,
         cause: "all steps done".into(),
         exit: ProcessExit { code: Some(0), signal: None },
         progress: Progress {
