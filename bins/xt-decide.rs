@@ -4,27 +4,28 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use xt_cli::{
-    CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, parse_one, read_documents, read_one,
-};
-use xt_core::canonical::{self, Value};
+use clap::{Args, Parser, Subcommand};
+use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, each, note, read_documents, read_one};
+use xt_core::canonical::Value;
 use xt_core::fault::{Exit, Faults};
-use xt_core::field::{Field as _, Manifest as _};
-use xt_core::manifest::comparison::{Comparison, Resampling, Scope, Verdict};
-use xt_core::manifest::decision::{Context, Decision, Direction, Engine, Objective, Operator, Outcome, Role};
-use xt_core::manifest::evaluation::Evaluation;
-use xt_core::manifest::event::Level;
-use xt_core::manifest::promotion::{CandidateRule, Promotion, PromotionPolicy};
+use xt_core::field::Manifest as _;
+use xt_core::manifest::decision::{Decision, Engine, Outcome};
+use xt_core::manifest::promotion::PromotionPolicy;
 use xt_core::name::Name;
-use xt_core::number::Finite;
 use xt_core::tag;
-use xt_core::verb::decision_context::{self, About, Measured};
-use xt_core::verb::scores::Samples;
-use xt_core::verb::settle::{AttemptState, NodeState, RunState};
-use xt_core::verb::{compare_candidates, decide, promote, scores};
-use xt_record::{Attempt, Decided, DecisionRow, Judgement, NodeRow, Overview, Record, RecordError, RunRow};
+use xt_core::verb::decide;
 use xt_store::Store;
+
+#[path = "xt-decide/assembling.rs"]
+mod assembling;
+#[path = "xt-decide/comparing.rs"]
+mod comparing;
+#[path = "xt-decide/ledger.rs"]
+mod ledger;
+
+use assembling::{Assemble, assembled, context};
+use comparing::{Compare, compare};
+use ledger::Ledger;
 
 /// Decide whether evaluation results meet an objective
 ///
@@ -36,8 +37,8 @@ use xt_store::Store;
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Contexts: files, digests or - [default: standard input]
-    #[arg(value_name = "CONTEXT")]
+    /// Contexts, or an objective and evaluations: files, digests or - [default: standard input]
+    #[arg(value_name = "CONTEXT|OBJECTIVE")]
     contexts: Vec<OsString>,
     /// What a missed target means: threshold ends the experiment (STOP_FAILED), adaptive-threshold only the candidate (BRANCH)
     #[arg(long, value_name = "ENGINE", default_value = "threshold", value_parser = engine)]
@@ -48,6 +49,11 @@ struct Arguments {
     /// the results of the cycle.
     #[arg(long)]
     record: bool,
+    /// Ask of evaluations whether every seed meets the objective: of each metric the worst result stands
+    ///
+    /// Without this, several seeds report a metric several times, and nothing is decided.
+    #[arg(long)]
+    every_seed: bool,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -83,134 +89,6 @@ struct Promote {
     output: Option<PathBuf>,
 }
 
-#[derive(Args, Clone, Debug)]
-struct Assemble {
-    /// The experiment
-    experiment: String,
-    /// Only this candidate, by its node
-    #[arg(long, value_name = "NODE")]
-    node: Option<String>,
-    /// Ask whether every seed meets the objective: of each metric the worst result stands
-    ///
-    /// Without this, several seeds report a metric several times, and nothing is decided.
-    #[arg(long)]
-    every_seed: bool,
-    /// Write to FILE, which appears when all is done
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-#[derive(Args, Clone, Debug)]
-struct Compare {
-    /// Comparison contexts, or with --metric evaluations: files, digests or - [default: standard input]
-    #[arg(value_name = "CONTEXT")]
-    contexts: Vec<OsString>,
-    #[command(flatten)]
-    evaluations: Evaluations,
-    /// What is asked of each candidate, and so what exit status 0 means: better, equivalent, or not-worse, which is either
-    #[arg(long, value_name = "QUESTION", default_value = "better")]
-    ask: Question,
-    /// Write to FILE, which appears when all is done
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-/// How evaluations become one context.
-#[derive(Args, Clone, Debug)]
-struct Evaluations {
-    /// Compare xt.evaluation/1 documents on this metric
-    #[arg(long, value_name = "METRIC", requires = "direction")]
-    metric: Option<String>,
-    /// Which way the metric is better: minimize or maximize
-    #[arg(long, value_name = "WAY", requires = "metric", value_parser = direction)]
-    direction: Option<Direction>,
-    /// Only over this slice of the data
-    #[arg(long, value_name = "SLICE", requires = "metric")]
-    slice: Option<String>,
-    /// The candidate that the others are compared with [default: every pair is compared]
-    #[arg(long, value_name = "CANDIDATE", requires = "metric")]
-    reference: Option<String>,
-    /// A difference that does not matter [default: none is stated, and nothing is called equivalent]
-    #[arg(long, value_name = "DIFFERENCE", requires = "metric", value_parser = finite)]
-    margin: Option<Finite>,
-    /// How often chance alone may be taken for a difference [default: 0.05]
-    #[arg(long, value_name = "SHARE", requires = "metric", value_parser = finite)]
-    level: Option<Finite>,
-    /// How likely a repeat should be to show a difference as large, when needed pairs are counted [default: 0.8]
-    #[arg(long, value_name = "SHARE", requires = "metric", value_parser = finite)]
-    power: Option<Finite>,
-    /// Let the answer hold for other examples than those measured on; needs their samples in the store
-    #[arg(long, requires = "metric")]
-    other_examples: bool,
-}
-
-impl Evaluations {
-    /// The context of some evaluations, as a document.
-    fn context(&self, metric: &str, documents: &[Document], common: &Common) -> Result<Document, Error> {
-        let evaluations = each(documents, Evaluation::decode)?;
-        let evaluations: Vec<(Evaluation, Option<Samples>)> = evaluations
-            .into_iter()
-            .map(|evaluation| {
-                let samples = samples(&evaluation, common);
-                (evaluation, samples)
-            })
-            .collect();
-        let question = scores::Question {
-            experiment: None,
-            metric: metric.into(),
-            slice: self.slice.clone(),
-            direction: self.direction.unwrap_or(Direction::Minimize),
-            reference: self.reference.as_deref().map(name).transpose()?,
-            level: self.level.map_or_else(|| finite("0.05"), Ok).map_err(CliError::Usage)?,
-            power: self.power.map_or_else(|| finite("0.8"), Ok).map_err(CliError::Usage)?,
-            margin: self.margin,
-            scope: if self.other_examples { Scope::OtherExamples } else { Scope::TheseExamples },
-            resampling: RESAMPLING,
-        };
-        let context = scores::context(&question, &evaluations)?;
-        Ok(Document { value: context.encode(), origin: "evaluations".into() })
-    }
-}
-
-/// How intervals are drawn where no context says otherwise.
-const RESAMPLING: Resampling = Resampling { seed: 0, count: 10_000 };
-
-/// The samples of an evaluation, where the store has them.
-fn samples(evaluation: &Evaluation, common: &Common) -> Option<Samples> {
-    let bytes = Store::open(&common.store).ok()?.get(evaluation.samples?).ok()?;
-    let lines = canonical::parse_all(&bytes).ok()?;
-    Samples::read(&lines)
-}
-
-fn direction(text: &str) -> Result<Direction, String> {
-    Direction::parse(text).ok_or_else(|| "the ways are minimize and maximize".into())
-}
-
-fn finite(text: &str) -> Result<Finite, String> {
-    text.parse().ok().and_then(Finite::new).ok_or_else(|| "expected a finite number".into())
-}
-
-/// What is asked of a candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Question {
-    /// Is it better than its reference?
-    Better,
-    /// Does it differ from its reference by less than the margin?
-    Equivalent,
-    /// Is it better or equivalent?
-    NotWorse,
-}
-
-impl Question {
-    fn answered_by(self, verdict: Verdict) -> bool {
-        match self {
-            Self::Better => verdict == Verdict::Better,
-            Self::Equivalent => verdict == Verdict::Equivalent,
-            Self::NotWorse => verdict != Verdict::Worse,
-        }
-    }
-}
-
 /// An engine by its name.
 fn engine(text: &str) -> Result<Engine, String> {
     let names: Vec<&str> = Engine::ALL.iter().map(|engine| engine.word()).collect();
@@ -219,7 +97,10 @@ fn engine(text: &str) -> Result<Engine, String> {
 
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
-        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be; those of `compare` are \
+        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be. An objective in their place \
+                takes evaluations (xt.evaluation/1), from standard input unless they are named beside it, and decides on \
+                their candidates: what stands in the record is decided on, whole, and the experiment must have been made \
+                for this objective if it was made for one. The contexts of `compare` are \
                 xt.comparison-context/1, or with --metric xt.evaluation/1. The policy of `promote` is an \
                 xt.promotion-policy/1. With --record an xt.decision/1 can stand in place of a context. xt-manifest(5) \
                 describes every field. A metric may say that no sample stands behind its value: it is decided on all the \
@@ -245,6 +126,10 @@ impl Tool for Arguments {
             (
                 "xt-decide --engine adaptive-threshold context.json",
                 "Leave the experiment open when the target is missed.",
+            ),
+            (
+                "xt-compile evaluate heldout.json < bundles.jsonl | xt-run | xt-decide --every-seed objective.json",
+                "Measure, and decide on what was measured: every seed has to meet the objective.",
             ),
             (
                 "xt-decide context width | xt-decide --record",
@@ -307,7 +192,7 @@ fn main() -> ExitCode {
 
 fn decide(arguments: &Arguments) -> Result<Exit, Error> {
     // Every context is decided before anything is recorded or written.
-    let documents = read(&arguments.contexts, &arguments.common)?;
+    let documents = assembled(read(&arguments.contexts, &arguments.common)?, arguments)?;
     let proposal = |value: &Value| proposal(value, arguments);
     let decisions = each(&documents, proposal)?;
     if arguments.record {
@@ -332,17 +217,6 @@ fn proposal(value: &Value, arguments: &Arguments) -> Result<Decision, Faults> {
         return Decision::decode(value);
     }
     decide::context(value).map(|context| decide::decide(&context, arguments.engine))
-}
-
-fn context(given: &Assemble, common: &Common) -> Result<Exit, Error> {
-    let ledger = Ledger::open_read_only(common)?;
-    let contexts = ledger.contexts(given, common)?;
-    let mut output = Output::new(given.output.as_deref())?;
-    for context in &contexts {
-        output.document(&context.encode())?;
-    }
-    output.finish()?;
-    Ok(Exit::Yes)
 }
 
 fn promote(given: &Promote, common: &Common) -> Result<Exit, Error> {
@@ -372,162 +246,6 @@ fn promote(given: &Promote, common: &Common) -> Result<Exit, Error> {
     Ok(if promotion.chosen.is_some() { Exit::Yes } else { Exit::Undecided })
 }
 
-/// The store and the record in it.
-struct Ledger {
-    store: Store,
-    record: Record,
-}
-
-impl Ledger {
-    fn open(common: &Common) -> Result<Self, Error> {
-        let store = Store::open(&common.store)?;
-        // A record that is not there holds nothing to decide on; it is not made here.
-        Record::open_read_only(&store.record_path())?;
-        Ok(Self { record: Record::open(&store.record_path())?, store })
-    }
-
-    fn open_read_only(common: &Common) -> Result<Self, Error> {
-        let store = Store::open(&common.store)?;
-        Ok(Self { record: Record::open_read_only(&store.record_path())?, store })
-    }
-
-    fn objective(&self, experiment: &Name) -> Result<Objective, Error> {
-        let unknown = || RecordError::Unknown { level: Level::Experiment, name: experiment.clone() };
-        let found = self.record.experiment(experiment)?.ok_or_else(unknown)?;
-        let Some(text) = found.objective else {
-            let message = format!(
-                "experiment {experiment} has no objective; `xt-log experiment new` creates one that has, before anything runs"
-            );
-            return Err(Faults::one("", "decision.no-objective", message).into());
-        };
-        let mut faults = Faults::new();
-        let read = Objective::read(&parse_one(text.as_bytes(), "the objective")?, "", &mut faults);
-        read.filter(|_| faults.is_empty()).ok_or_else(|| faults.into())
-    }
-
-    /// What succeeded in a cycle of a candidate.
-    fn measured(&self, overview: &Overview, node: &Name, cycle: u64) -> Result<Vec<Measured>, Error> {
-        let of_cycle =
-            |run: &&RunRow| run.node == *node && run.cycle == Some(cycle) && run.state == RunState::Succeeded;
-        let mut measured = Vec::new();
-        for run in overview.runs.iter().filter(of_cycle) {
-            let succeeded = |attempt: &&Attempt| attempt.run == run.id && attempt.state == AttemptState::Succeeded;
-            let Some(attempt) = overview.attempts.iter().find(succeeded) else { continue };
-            measured.push(Measured { run: run.id.clone(), evaluation: self.evaluation(&attempt.id)? });
-        }
-        Ok(measured)
-    }
-
-    /// The evaluation that an attempt gave.
-    fn evaluation(&self, attempt: &Name) -> Result<Evaluation, Error> {
-        for reference in self.store.references()? {
-            if reference.name.as_str().starts_with("evaluations/") {
-                let evaluation: Evaluation = self.store.manifest(reference.digest)?;
-                if evaluation.attempt == *attempt {
-                    return Ok(evaluation);
-                }
-            }
-        }
-        let message = format!("the store has no evaluation of attempt {attempt}, which succeeded");
-        Err(Faults::one("", "decision.no-evaluation", message).into())
-    }
-
-    /// One context for each candidate that has been evaluated, of its last cycle.
-    fn contexts(&self, given: &Assemble, common: &Common) -> Result<Vec<Context>, Error> {
-        let experiment = name(&given.experiment)?;
-        let objective = self.objective(&experiment)?;
-        let overview = self.record.status()?;
-        let mut contexts = Vec::new();
-        for node in overview.nodes.iter().filter(|node| node.experiment == experiment) {
-            if given.node.as_ref().is_some_and(|wanted| *wanted != node.id.as_str()) {
-                continue;
-            }
-            let cycles = overview.runs.iter().filter(|run| run.node == node.id).filter_map(|run| run.cycle);
-            let (Some(cycle), false) = (cycles.max(), node.state == NodeState::Evaluating) else {
-                note(common, &format!("xt-decide: {} is {}: its evaluations are not all there", node.id, node.state));
-                continue;
-            };
-            let about = About { experiment: experiment.clone(), node: node.id.clone(), cycle };
-            let assemble = if given.every_seed { decision_context::of_every_seed } else { decision_context::context };
-            contexts.push(assemble(&about, &objective, &self.measured(&overview, &node.id, cycle)?));
-        }
-        if contexts.is_empty() {
-            let message = format!("experiment {experiment} has no candidate whose evaluations are all there");
-            return Err(Faults::one("", "decision.nothing", message).into());
-        }
-        Ok(contexts)
-    }
-
-    /// What a policy chooses, and the comparison that it rests on.
-    fn promotion(&self, experiment: &Name, policy: &PromotionPolicy) -> Result<(Promotion, Option<Comparison>), Error> {
-        let objective = self.objective(experiment)?;
-        let overview = self.record.status()?;
-        let (mut eligible, mut evaluations) = (Vec::new(), Vec::new());
-        let accepted = |node: &&NodeRow| node.experiment == *experiment && node.state == NodeState::Completed;
-        for node in overview.nodes.iter().filter(accepted) {
-            let decisions = self.record.decisions(&node.id)?;
-            let succeeded = |row: &&DecisionRow| row.outcome == Some(Outcome::StopSucceeded);
-            let Some(decision) = decisions.iter().rev().find(succeeded) else { continue };
-            let measured = self.measured(&overview, &node.id, decision.cycle)?;
-            let measured: Vec<Evaluation> = measured.into_iter().map(|measured| measured.evaluation).collect();
-            eligible.extend(promote::eligible(&node.id, decision.decision, &objective, &measured));
-            evaluations.extend(measured.into_iter().map(|evaluation| (evaluation, None)));
-        }
-        let several = eligible.len() > 1 && policy.candidate == CandidateRule::Best;
-        let comparison = several
-            .then(|| {
-                let question = promote::question(experiment, policy, &objective, RESAMPLING);
-                scores::context(&question, &evaluations).map(|context| compare_candidates::compare(&context))
-            })
-            .transpose()?;
-        let promotion = promote::promote(experiment, policy, &objective, eligible, comparison.as_ref());
-        Ok((promotion, comparison))
-    }
-
-    /// Records a decision, if it was made on what the record holds. The document is in the store before the record names
-    /// it.
-    fn record(&self, decision: &Decision, common: &Common) -> Result<(), Error> {
-        let (experiment, node, cycle) = (&decision.experiment_id, &decision.node_id, decision.evaluation_cycle);
-        let objective = self.objective(experiment)?;
-        let measured = self.measured(&self.record.status()?, node, cycle)?;
-        let about = About { experiment: experiment.clone(), node: node.clone(), cycle };
-        let contexts = [
-            decision_context::context(&about, &objective, &measured),
-            decision_context::of_every_seed(&about, &objective, &measured),
-        ];
-        decision_context::check(decision, &contexts)?;
-        // No collection takes what is stored here before it has its name.
-        let _hold = self.store.hold()?;
-        let id = self.store.put_manifest(decision)?;
-        let reason = format!("decision on cycle {cycle} of {node}");
-        self.store.set_reference(&format!("decisions/{}", id.hex()), id, &reason)?;
-        let decided = self.record.decide(&Judgement {
-            experiment: experiment.clone(),
-            node: node.clone(),
-            cycle,
-            results: measured.into_iter().map(|measured| measured.run).collect(),
-            decision: id,
-            input_fingerprint: decision.input_fingerprint,
-            outcome: decision.outcome,
-            reached: reached(decision),
-            by: "xt-decide".into(),
-            now: common.now()?,
-        })?;
-        let (word, row) = match decided {
-            Decided::New(row) => ("recorded", row),
-            Decided::Existing(row) => ("recorded before", row),
-        };
-        note(common, &format!("xt-decide: {word} as event {}: {}", row.sequence, row.decision));
-        Ok(())
-    }
-}
-
-/// The primary metric of a decision, and the relation in which a better value of it stands to a worse one.
-fn reached(decision: &Decision) -> Option<(Operator, Finite)> {
-    let made = decision.evidence.iter().find(|made| made.of.role == Role::Objective)?;
-    Some((made.of.operator, made.of.value))
-}
-
 fn name(text: &str) -> Result<Name, Error> {
     Name::new(text).ok_or_else(|| CliError::Usage(format!("{text:?} is no identifier")).into())
 }
@@ -535,38 +253,6 @@ fn name(text: &str) -> Result<Name, Error> {
 fn read(names: &[OsString], common: &Common) -> Result<Vec<Document>, Error> {
     let sources: Vec<Source> = names.iter().map(|name| Source::from(name.as_os_str())).collect();
     read_documents(&sources, &|digest| Ok(Store::open(&common.store)?.get(digest)?))
-}
-
-fn compare(given: &Compare, common: &Common) -> Result<Exit, Error> {
-    let mut documents = read(&given.contexts, common)?;
-    if let Some(metric) = &given.evaluations.metric {
-        documents = vec![given.evaluations.context(metric, &documents, common)?];
-    }
-    let contexts = each(&documents, compare_candidates::context)?;
-    let comparisons: Vec<Comparison> = contexts.iter().map(compare_candidates::compare).collect();
-    let mut output = Output::new(given.output.as_deref())?;
-    for comparison in &comparisons {
-        output.document(&comparison.encode())?;
-        for pair in &comparison.pairs {
-            let outcome = pair.outcome.map_or("UNDECIDED", Verdict::word);
-            note(common, &format!("xt-decide: {outcome}: {}", pair.reason));
-        }
-    }
-    output.finish()?;
-    let outcomes: Vec<Option<Verdict>> =
-        comparisons.iter().flat_map(|comparison| &comparison.pairs).map(|pair| pair.outcome).collect();
-    Ok(answer(&outcomes, given.ask))
-}
-
-/// The weakest answer stands for all.
-fn answer(outcomes: &[Option<Verdict>], ask: Question) -> Exit {
-    if outcomes.iter().any(Option::is_none) {
-        Exit::Undecided
-    } else if outcomes.iter().flatten().all(|verdict| ask.answered_by(*verdict)) {
-        Exit::Yes
-    } else {
-        Exit::No
-    }
 }
 
 /// One sentence for people, and a word of caution about values that rest on one sample or none.

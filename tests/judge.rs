@@ -101,6 +101,13 @@ struct World {
 impl World {
     /// The objective asks for a loss of at most `target`, and an accuracy above 0.
     fn new(target: f64, seeds: &str) -> Self {
+        let world = Self::laid_out(target);
+        world.measure(seeds);
+        world
+    }
+
+    /// The same before anything ran.
+    fn laid_out(target: f64) -> Self {
         let folder = Folder::new();
         folder.write("train/a.txt", TRAINED);
         folder.write("held/x.txt", HELD_OUT);
@@ -114,7 +121,6 @@ impl World {
         );
         world.folder.write("objective.json", objective);
         world.sh("xt-log experiment new objective.json --name width").expect(0);
-        world.measure(seeds);
         world
     }
 
@@ -160,7 +166,69 @@ impl World {
     }
 }
 
-/// The line of the design, twice.
+/// The line of the design, with the names that a record needs.
+const WHOLE_LINE: &str = "xt-compile --experiment width --seed 1..5 candidate.json | xt-run --quiet | xt-freeze | \
+                          xt-compile evaluate --experiment width spec.json | xt-run --quiet | \
+                          xt-decide --record --every-seed objective.json";
+
+#[test]
+fn the_whole_line_run_twice_ends_in_one_decision() {
+    for (target, code, state) in [(9.0, 0, ExperimentState::Succeeded), (0.001, 1, ExperimentState::Failed)] {
+        let world = World::laid_out(target);
+        let first = world.sh(WHOLE_LINE).expect(code);
+        assert_eq!((world.decided(), world.states().1), (1, state));
+        let decision = Decision::decode(&first.document()).unwrap();
+        assert_eq!(decision.measurements.len(), 2, "{:?}", decision.measurements);
+        let before = world.record().events(0).unwrap();
+        // With nothing deleted: what succeeded is what it was, so that the same is decided on, and nothing new happens.
+        let again = world.sh(WHOLE_LINE).expect(code);
+        assert_eq!(again.stdout, first.stdout);
+        assert!(again.stderr.contains("recorded before as event"), "{}", again.stderr);
+        assert_eq!(world.record().events(0).unwrap(), before);
+        // The control: a seed that was not trained before the end is new work, which is refused.
+        let more = world.sh("xt-compile --experiment width --seed 6 candidate.json | xt-run --quiet");
+        assert!(more.stderr.contains("record.closed"), "{}", more.stderr);
+    }
+}
+
+#[test]
+fn evaluations_are_decided_on_only_by_the_objective_of_their_experiment_and_in_their_last_cycle() {
+    let world = World::new(9.0, "1");
+    let decide = |flags: &[&str]| {
+        let measured = fs::read_to_string(world.folder.at("measured.jsonl")).unwrap();
+        world.xt("decide").args(flags).input(measured).run()
+    };
+    let stated = fs::read_to_string(world.folder.at("objective.json")).unwrap();
+    world.folder.write("other.json", stated.replace("9.0", "8.0"));
+    for (flags, code, word) in [
+        (&["other.json"][..], 10, "decision.objective"),
+        (&["objective.json", "other.json"], 10, "decision.objective"),
+        (&["--every-seed"], 2, "--every-seed"),
+        (&["--every-seed", "context", "width"], 2, "before its subcommand"),
+        (&["objective.json", "candidate.json"], 10, "xt.evaluation/1"),
+    ] {
+        let refused = decide(flags);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(code), ""), "{flags:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(word), "{flags:?}: {}", refused.stderr);
+    }
+    let empty = world.xt("decide").arg("objective.json").input("").run();
+    assert!(empty.code == Some(10) && empty.stderr.contains("input.empty"), "{}", empty.stderr);
+    // What the context of the record gives is what the evaluations give.
+    let context = world.context(&[]).expect(0).stdout;
+    let from_context = world.xt("decide").input(context).run().expect(0).stdout;
+    assert_eq!(decide(&["objective.json"]).expect(0).stdout, from_context);
+    let elsewhere = Folder::new();
+    elsewhere.write("objective.json", &stated);
+    elsewhere.sh("xt-log experiment new objective.json").run().expect(0);
+    let measured = fs::read_to_string(world.folder.at("measured.jsonl")).unwrap();
+    let foreign = elsewhere.xt("decide").arg("objective.json").input(measured).run();
+    assert!(foreign.code == Some(10) && foreign.stderr.contains("record.unknown"), "{}", foreign.stderr);
+    world.sh("xt-compile evaluate --experiment width spec.json < bundles.jsonl | xt-run").expect(0);
+    let late = decide(&["objective.json"]);
+    assert!(late.code == Some(10) && late.stderr.contains("decision.other-cycle"), "{}", late.stderr);
+}
+
+/// The line of the design in two parts, as people with a context do it.
 #[test]
 fn five_seeds_end_in_a_recorded_decision_and_again_in_the_same_one() {
     let world = World::new(9.0, "1..5");

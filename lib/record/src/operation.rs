@@ -49,7 +49,8 @@ pub struct Submission {
 pub enum Submitted {
     /// It is new; its intent is now in the record.
     New(Attempt),
-    /// The operation id is known with the same request; this is its attempt, whatever has become of it.
+    /// The operation id is known with the same request, and this is its attempt, whatever has become of it; or what was
+    /// asked for under an experiment or candidate that has ended succeeded there, and this is the last attempt that did.
     Existing(Attempt),
 }
 
@@ -84,7 +85,9 @@ pub struct Operation {
 const SUBMIT: &str = "submit";
 
 impl Record {
-    /// Records the wish for a workload, or finds the workload that this operation id already stands for.
+    /// Records the wish for a workload, or finds the workload that this operation id already stands for. Without one, an
+    /// experiment or candidate that has ended answers with what succeeded at the same request: it takes no new work, and
+    /// a pipeline that runs again needs none.
     pub fn submit(&self, submission: &Submission) -> Result<Submitted, RecordError> {
         self.submit_with(submission, None)
     }
@@ -97,6 +100,11 @@ impl Record {
                 && let Some(known) = operation(transaction, id)?
             {
                 return existing(transaction, known, submission);
+            }
+            if submission.operation.is_none()
+                && let Some(attempt) = succeeded_before_the_end(transaction, submission)?
+            {
+                return Ok(Submitted::Existing(attempt));
             }
             wished(transaction, None, submission, claim).map(Submitted::New)
         })
@@ -114,7 +122,7 @@ impl Record {
         self.write(|transaction| {
             let unknown = || RecordError::Unknown { level: Level::Attempt, name: of.clone() };
             let found = query::attempt(transaction, of)?.ok_or_else(unknown)?;
-            let reasons = against(&found, &query::attempts_at(transaction, &found)?);
+            let reasons = against(&found, &query::attempts_at(transaction, &found.node, found.request)?);
             if !reasons.is_empty() {
                 return Err(RecordError::NoRetry { attempt: of.clone(), reasons });
             }
@@ -208,6 +216,18 @@ fn existing(
         return Err(RecordError::Elsewhere { operation: known.id, recorded, asked });
     }
     Ok(Submitted::Existing(attempt))
+}
+
+/// What succeeded at the same request, if the experiment or the candidate has ended since.
+fn succeeded_before_the_end(
+    transaction: &Transaction<'_>,
+    submission: &Submission,
+) -> Result<Option<Attempt>, RecordError> {
+    let Some(node) = planning::ended(transaction, &submission.experiment, &submission.fingerprint)? else {
+        return Ok(None);
+    };
+    let attempts = query::attempts_at(transaction, &node, submission.request)?;
+    Ok(attempts.into_iter().rev().find(|attempt| attempt.state == AttemptState::Succeeded))
 }
 
 /// The node of the candidate, ready: the plan that is being submitted was admitted.

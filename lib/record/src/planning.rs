@@ -32,10 +32,12 @@ const COMPILED: &str = "compiled";
 
 impl Record {
     /// Notes that plans were compiled for an experiment, which is created when new; all of them or none. Noting a plan
-    /// again changes nothing. An experiment or candidate that has ended takes no plans.
+    /// again changes nothing. An experiment or candidate that has ended takes no plans but those that it has.
     pub fn compiled_for(&self, experiment: &Name, plans: &[Compiled], now: Instant) -> Result<(), RecordError> {
         self.write(|transaction| {
-            open_experiment(transaction, experiment, now)?;
+            if plans.is_empty() || !all_noted(transaction, experiment, plans)? {
+                open_experiment(transaction, experiment, now)?;
+            }
             plans.iter().try_for_each(|plan| note(transaction, experiment, plan, now))
         })
     }
@@ -61,18 +63,33 @@ impl Record {
     }
 }
 
+fn all_noted(transaction: &Transaction<'_>, experiment: &Name, plans: &[Compiled]) -> Result<bool, RecordError> {
+    for plan in plans {
+        if !is_noted(transaction, experiment, plan)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_noted(transaction: &Transaction<'_>, experiment: &Name, compiled: &Compiled) -> Result<bool, RecordError> {
+    let Some(node) = find_node(transaction, experiment, &compiled.fingerprint.to_string())? else { return Ok(false) };
+    let sql = "SELECT subject AS id FROM event WHERE kind = 'node.compiled' AND json_extract(payload, '$.plan') = ?1
+               AND subject = ?2";
+    Ok(!action::names(transaction, sql, &[&compiled.plan.to_string(), node.id.as_str()])?.is_empty())
+}
+
+/// Notes a plan, unless that is done.
 fn note(
     transaction: &Transaction<'_>,
     experiment: &Name,
     compiled: &Compiled,
     now: Instant,
 ) -> Result<(), RecordError> {
-    let node = node(transaction, experiment, compiled, now)?;
-    let sql = "SELECT subject AS id FROM event WHERE kind = 'node.compiled' AND json_extract(payload, '$.plan') = ?1
-               AND subject = ?2";
-    if !action::names(transaction, sql, &[&compiled.plan.to_string(), node.id.as_str()])?.is_empty() {
+    if is_noted(transaction, experiment, compiled)? {
         return Ok(());
     }
+    let node = node(transaction, experiment, compiled, now)?;
     let before = Some(node.state.word());
     let payload = object([("plan", compiled.plan.write())]);
     let entry = Entry { level: Level::Node, subject: &node.id, before, after: None, word: COMPILED, payload: &payload };
@@ -120,6 +137,18 @@ pub fn node(
     advance(transaction, &id, NodeState::Created, NodeState::Planned, now, &plan)?;
     let (experiment, state) = (experiment.clone(), NodeState::Planned);
     Ok(NodeRow { id, experiment, fingerprint: compiled.fingerprint, state })
+}
+
+/// The node of a candidate that takes no new work, since it or its experiment has ended.
+pub fn ended(
+    transaction: &Transaction<'_>,
+    experiment: &Name,
+    fingerprint: &Digest,
+) -> Result<Option<Name>, RecordError> {
+    let known = query::experiment(transaction, experiment)?;
+    let closed = known.is_some_and(|experiment| experiment.state.is_terminal());
+    let node = find_node(transaction, experiment, &fingerprint.to_string())?;
+    Ok(node.filter(|node| closed || node.state.is_terminal()).map(|node| node.id))
 }
 
 fn find_node(

@@ -181,10 +181,10 @@ pub fn attempts_of_experiment(connection: &Connection, id: &Name) -> Result<Vec<
     all(connection, &sql, &[id.as_str()], read_attempt)
 }
 
-/// The attempts at the same as `attempt`: the same request for the same node.
-pub fn attempts_at(connection: &Connection, attempt: &Attempt) -> Result<Vec<Attempt>, RecordError> {
+/// The attempts at the same: at one request for one node.
+pub fn attempts_at(connection: &Connection, node: &Name, request: Digest) -> Result<Vec<Attempt>, RecordError> {
     let sql = format!("{ATTEMPTS} WHERE run.node = ?1 AND attempt.request = ?2 ORDER BY attempt.number");
-    all(connection, &sql, &[attempt.node.as_str(), &attempt.request.to_string()], read_attempt)
+    all(connection, &sql, &[node.as_str(), &request.to_string()], read_attempt)
 }
 
 /// The runs of a node, evaluation runs too.

@@ -238,6 +238,35 @@ fn a_closed_experiment_or_node_takes_no_new_work() {
 }
 
 #[test]
+fn what_succeeded_before_an_experiment_ended_is_given_again_and_nothing_new() {
+    let bench = Bench::new();
+    let record = bench.record();
+    let asked = submission("a", None);
+    let mut attempts = Vec::new();
+    for end in [AttemptState::Succeeded, AttemptState::Failed] {
+        let Submitted::New(attempt) = record.submit(&asked).unwrap() else { panic!("the control: it is open") };
+        record.claim(&attempt.id, &nobody(), at(1)).unwrap();
+        record.transition(&attempt.id, AttemptState::Running, at(1), &object([])).unwrap();
+        record.settle(&attempt.id, end, &Digest::of(b"r"), at(2)).unwrap();
+        attempts.push(attempt.id);
+    }
+    for table in ["experiment", "node"] {
+        let raw = rusqlite::Connection::open(bench.path()).unwrap();
+        let old: String = raw.query_row(&format!("SELECT state FROM {table}"), [], |row| row.get(0)).unwrap();
+        raw.execute(&format!("UPDATE {table} SET state = 'cancelled'"), []).unwrap();
+        let before = record.events(0).unwrap();
+        let Submitted::Existing(known) = record.submit(&asked).unwrap() else { panic!("{table}: new work") };
+        assert_eq!(known.id, attempts[0], "{table}: the one that succeeded");
+        // Another request, and one that is to have a name of its own, are new work.
+        for other in [submission("b", None), submission("a", Some("op-named"))] {
+            assert_eq!(record.submit(&other).unwrap_err().word(), "record.closed", "{table}");
+        }
+        assert_eq!(record.events(0).unwrap(), before, "{table}");
+        raw.execute(&format!("UPDATE {table} SET state = ?1"), [old]).unwrap();
+    }
+}
+
+#[test]
 fn order_is_by_sequence_when_the_clock_goes_backwards() {
     let bench = Bench::new();
     let record = bench.record();
