@@ -1,7 +1,7 @@
 //! The crash matrix: `kill -9` of client, supervisor, both, and everything at once, before each system call by which they
-//! change the disk or start a process. After `xt-log reconcile` no workload was started twice, as it counts itself, and
-//! each was started once but where it was killed before it could count (`Scene::started_once`); nothing claims a success
-//! that did not happen; and the record follows from its events.
+//! change the disk or start a process. After `xt-log reconcile` each workload was started once, as it counts itself;
+//! nothing claims a success that did not happen; and the record follows from its events. Between two such steps, one
+//! moment is different, and has a test of its own: when a process is about to become the workload.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/bench.rs"]
@@ -10,11 +10,10 @@ mod bench;
 mod scene;
 
 use std::fs;
-use std::process::Child;
 use std::time::Duration;
 
 use bench::{processes_of, runs, wait_for};
-use scene::{Scene, XT_LOG, has_strace, kill_9, matrix, was_killed};
+use scene::{Scene, XT_LOG, has_strace, kill_9, matrix, supervisors_on, was_killed};
 use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_runtime::{Clock, Runtime};
@@ -57,10 +56,10 @@ fn a_supervisor_killed_at_any_step_of_a_run_is_replaced_or_its_run_told_as_it_wa
     let points = matrix("run, supervisor killed", 1, |point| {
         let scene = Scene::new("", 3);
         let attempt = scene.ordered();
-        let output = scene.supervisor(&attempt, "SIGKILL", point).wait_with_output().unwrap();
-        if !was_killed(&output) {
-            return None;
-        }
+        let mut supervisor = scene.supervisor(&attempt, point);
+        let pid = supervisor.stopped()?;
+        let held = scene.hold_still(&[pid]);
+        supervisor.kill(pid, &[], &held);
         let found = scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
         scene.started_once(state, point);
@@ -72,33 +71,6 @@ fn a_supervisor_killed_at_any_step_of_a_run_is_replaced_or_its_run_told_as_it_wa
     assert!(points >= 20 && kept > 0, "{points} {kept}");
 }
 
-/// Whether a process is stopped, as by SIGSTOP.
-fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
-}
-
-/// Starts a supervisor that stops before its call number `point`, and a client that follows it. Gives both, and the
-/// supervisor itself, which strace started; `None` when it never came to that call.
-#[expect(
-    clippy::zombie_processes,
-    reason = "whoever gets the two waits for them; without them, it was waited for here"
-)]
-fn stopped(scene: &Scene, attempt: &Name, point: usize) -> Option<(Child, Child, u32)> {
-    let mut tracer = scene.supervisor(attempt, "SIGSTOP", point);
-    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
-    let inner = wait_for("the stop", || {
-        let trace = fs::read_to_string(scene.bench.path("trace")).unwrap_or_default();
-        if !trace.contains("stopped by SIGSTOP") {
-            return tracer.try_wait().unwrap().map(|_| None);
-        }
-        let text = fs::read_to_string(&children).unwrap_or_default();
-        text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| is_stopped(*pid)).map(Some)
-    })?;
-    let client = scene.bench.xt_run(&["--attach", attempt.as_str()]).spawn().unwrap();
-    Some((tracer, client, inner))
-}
-
 #[test]
 fn client_and_supervisor_killed_together_leave_a_run_that_others_settle() {
     if !has_strace() {
@@ -107,12 +79,13 @@ fn client_and_supervisor_killed_together_leave_a_run_that_others_settle() {
     let points = matrix("run, client and supervisor killed", 3, |point| {
         let scene = Scene::new("", 3);
         let attempt = scene.ordered();
-        let (mut tracer, mut client, supervisor) = stopped(&scene, &attempt, point)?;
+        let mut supervisor = scene.supervisor(&attempt, point);
+        let pid = supervisor.stopped()?;
+        let mut client = scene.bench.xt_run(&["--attach", attempt.as_str()]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        client.kill().unwrap();
-        kill_9(supervisor);
+        let held = scene.hold_still(&[pid]);
+        supervisor.kill(pid, &[client.id()], &held);
         client.wait().unwrap();
-        tracer.wait().unwrap();
         scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
         scene.started_once(state, point);
@@ -129,13 +102,14 @@ fn everything_killed_at_once_leaves_a_run_that_others_settle() {
     let points = matrix("run, every process killed", 3, |point| {
         let scene = Scene::new("", 3);
         let attempt = scene.ordered();
-        let (mut tracer, mut client, supervisor) = stopped(&scene, &attempt, point + 1)?;
-        for pid in processes_of(&scene.worker).into_iter().chain([client.id(), supervisor, tracer.id()]) {
-            kill_9(pid);
-        }
+        let mut supervisor = scene.supervisor(&attempt, point + 1);
+        let pid = supervisor.stopped()?;
+        let mut client = scene.bench.xt_run(&["--attach", attempt.as_str()]).spawn().unwrap();
+        let mut all = scene.hold_still(&[pid]);
+        all.push(client.id());
+        supervisor.kill(pid, &all, &[]);
         client.wait().unwrap();
-        tracer.wait().unwrap();
-        wait_for("the end of the supervisor", || (!runs(supervisor)).then_some(()));
+        wait_for("the end of all", || all.iter().all(|pid| !runs(*pid)).then_some(()));
         scene.reconcile();
         let state = scene.settled(&format!("point {point}"));
         scene.started_once(state, point);
@@ -215,16 +189,22 @@ fn a_client_killed_at_any_step_of_cancelling_an_experiment_leaves_it_whole() {
 fn killed_after(wish: &str, point: usize) -> (Scene, AttemptState, bool) {
     let scene = hanging();
     let attempt = scene.ordered();
-    let mut child = scene.supervisor(&attempt, "SIGKILL", point);
-    let ran = wait_for("the run or its end", || {
-        if scene.under_way(&attempt) { Some(true) } else { child.try_wait().unwrap().map(|_| false) }
+    let mut supervisor = scene.supervisor(&attempt, point);
+    let ran = wait_for("the run or the stop", || {
+        if scene.under_way(&attempt) { Some(true) } else { supervisor.look().map(|_| false) }
     });
     let runtime = Runtime::new(&scene.bench.store_path(), Clock::system()).unwrap();
     if ran {
         let ask = if wish == "--cancel" { Runtime::cancel } else { Runtime::drain };
         ask(&runtime, &attempt, "the test").unwrap();
     }
-    let met = was_killed(&child.wait_with_output().unwrap());
+    let stopped = supervisor.stopped();
+    if let Some(pid) = stopped {
+        let held = scene.hold_still(&[pid]);
+        supervisor.kill(pid, &[], &held);
+    } else {
+        assert!(!was_killed(&supervisor.ended()));
+    }
     scene.reconcile();
     if !ran {
         wait_for("the other run or its end", || {
@@ -235,7 +215,7 @@ fn killed_after(wish: &str, point: usize) -> (Scene, AttemptState, bool) {
     }
     let state = scene.settled(&format!("{wish}, point {point}"));
     scene.started_once(state, point);
-    (scene, state, met)
+    (scene, state, stopped.is_some())
 }
 
 #[test]
@@ -309,42 +289,18 @@ enum Reach {
     Everything,
 }
 
-/// Processes whose command line names the store of `scene`: supervisors and tools.
-fn processes_on(scene: &Scene) -> Vec<u32> {
-    let store = scene.bench.store_path();
-    let entries = fs::read_dir("/proc").unwrap();
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let of_it = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut words = line.split(|byte| *byte == 0);
-        words.any(|word| word == b"--supervise") && words.any(|word| word == store.as_os_str().as_encoded_bytes())
-    };
-    pids.filter(of_it).collect()
-}
-
 /// Stops a client before its call number `point` and kills it there, together with others; whether it came to that call.
 fn killed_together(scene: &Scene, program: &str, arguments: &[&str], point: usize, reach: Reach) -> bool {
-    let mut tracer = scene.tampered(program, arguments, "SIGSTOP", point).spawn().unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
-    let stopped = wait_for("the stop", || {
-        let trace = fs::read_to_string(scene.bench.path("trace")).unwrap_or_default();
-        if !trace.contains("stopped by SIGSTOP") {
-            return tracer.try_wait().unwrap().map(|_| None);
-        }
-        let text = fs::read_to_string(&children).unwrap_or_default();
-        text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| is_stopped(*pid)).map(Some)
-    });
-    let Some(client) = stopped else {
-        tracer.wait().unwrap();
+    let mut tool = scene.stopping(program, arguments, point);
+    let Some(client) = tool.stopped() else {
+        tool.ended();
         return false;
     };
-    let supervisors = processes_on(scene);
-    let workers = if reach == Reach::Everything { processes_of(&scene.worker) } else { Vec::new() };
-    for pid in supervisors.iter().copied().chain(workers).chain([client]) {
-        kill_9(pid);
-    }
-    tracer.wait().unwrap();
-    wait_for("the end of all", || supervisors.iter().all(|pid| !runs(*pid)).then_some(()));
+    let held = scene.hold_still(&[client]);
+    let supervisors = supervisors_on(scene);
+    let killed = if reach == Reach::Everything { &held } else { &supervisors };
+    tool.kill(client, killed, &held);
+    wait_for("the end of all", || killed.iter().all(|pid| !runs(*pid)).then_some(()));
     true
 }
 
@@ -401,6 +357,32 @@ fn whoever_is_killed_together_with_a_client_that_cancels_or_drains_leaves_the_tr
             assert!(points >= 5, "{points}");
         }
     }
+}
+
+/// A start and its record are two acts, and nothing makes them one: whoever comes after a crash between the mark and the
+/// first act of the workload cannot tell whether it did anything. Starting it again could be the second time; so it is
+/// lost, as it would be a moment later, and a person can retry it.
+#[test]
+fn a_workload_killed_between_its_mark_and_its_first_act_is_lost_and_never_started_again_by_itself() {
+    let scene = Scene::new("late 60000", 3);
+    let plan = scene.bench.path("plan.json");
+    let arguments = ["--detach", "--operation-id", "op-a", "--worker", scene.worker.to_str().unwrap()];
+    let mut command = scene.bench.xt_run(&arguments);
+    assert!(command.arg(plan).output().unwrap().status.success());
+    wait_for("the mark", || (scene.is_marked() && !processes_of(&scene.worker).is_empty()).then_some(()));
+    let all: Vec<u32> = supervisors_on(&scene).into_iter().chain(processes_of(&scene.worker)).collect();
+    for pid in &all {
+        kill_9(*pid);
+    }
+    wait_for("the end of all", || all.iter().all(|pid| !runs(*pid)).then_some(()));
+    scene.reconcile();
+    assert_eq!((scene.settled("lost"), scene.starts()), (AttemptState::Lost, 0));
+    let attempt = scene.bench.attempt();
+    let retried = scene.bench.xt_run(&["--retry", attempt.id.as_str(), "--detach"]).output().unwrap();
+    assert!(retried.status.success(), "{retried:?}");
+    let attempts = scene.bench.record().attempts().unwrap();
+    assert_eq!(attempts.len(), 2, "a person's wish is another attempt");
+    assert!(scene.bench.xt_run(&["--cancel", attempts[1].id.as_str()]).output().unwrap().status.success());
 }
 
 #[test]

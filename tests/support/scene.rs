@@ -17,7 +17,7 @@ use xt_core::name::Name;
 use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_runtime::Order;
 
-use crate::bench::{Bench, Ended, member, processes_of};
+use crate::bench::{Bench, Ended, member, processes_of, runs, wait_for};
 
 /// The calls that are points of the matrix.
 pub const CALLS: &str =
@@ -77,22 +77,42 @@ impl Scene {
         state == Some(AttemptState::Running) && self.starts() == 1
     }
 
-    /// Holds the workload's own count of its starts against `state`: one.
-    ///
-    /// None is only right where the run was killed between the last act of the process that becomes the workload, which
-    /// is to leave its mark, and the first act of the workload, which is to count itself. A start and its record are two
-    /// acts, and nothing makes them one: whoever comes after the crash cannot tell whether a workload that has left no
-    /// trace did anything. Starting it again could be the second time; so it is lost, which a person can retry.
+    /// Holds the workload's own count of its starts: one, and the process that became it had left its mark.
     #[track_caller]
     pub fn started_once(&self, state: AttemptState, point: usize) {
-        let marked = fs::metadata(self.bench.run_folder(&self.bench.attempt().id).join("lock")).unwrap().len() > 0;
-        match self.starts() {
-            1 => assert!(marked, "point {point}: it was started without a mark"),
-            0 if marked && state == AttemptState::Lost => {
-                println!("point {point}: killed between its mark and its first act; lost");
+        assert_eq!((self.starts(), self.is_marked()), (1, true), "point {point}: {state}");
+    }
+
+    /// Whether the process that is to become the workload has done its last act before that, which is to leave a mark.
+    /// Seen in the folders: a record may be held by whoever is stopped.
+    pub fn is_marked(&self) -> bool {
+        let folders = fs::read_dir(self.bench.store_path().join("runs")).into_iter().flatten();
+        let mark = |folder: std::io::Result<fs::DirEntry>| fs::metadata(folder.ok()?.path().join("lock")).ok();
+        folders.filter_map(mark).any(|mark| mark.len() > 0)
+    }
+
+    /// Stops everything that runs here but `stopped`, which is, at a step that is recorded: a workload that has left its
+    /// mark is let go on until its first act, which is to count itself. What happens to one that is killed between these
+    /// two is the matter of a test of its own. Gives what was stopped.
+    pub fn hold_still(&self, stopped: &[u32]) -> Vec<u32> {
+        let found = || supervisors_on(self).into_iter().chain(processes_of(&self.worker));
+        let others = || -> Vec<u32> { found().filter(|pid| !stopped.contains(pid)).collect() };
+        // One that was just made is found by looking again.
+        let mut held = Vec::new();
+        loop {
+            let new: Vec<u32> = others().into_iter().filter(|pid| !held.contains(pid)).collect();
+            signal_all(&new, Signal::SIGSTOP);
+            wait_for("the stop of all", || new.iter().all(|pid| is_stopped(*pid) || !runs(*pid)).then_some(()));
+            if new.is_empty() {
+                break;
             }
-            starts => panic!("point {point}: {state}, started {starts} times, marked: {marked}"),
+            held.extend(new);
         }
+        if self.is_marked() && self.starts() == 0 {
+            signal_all(&held, Signal::SIGCONT);
+            wait_for("the first act of the workload", || (self.starts() > 0).then_some(()));
+        }
+        held
     }
 
     /// `xt-run` with `arguments`, killed or stopped by `signal` before its call number `point`.
@@ -194,12 +214,89 @@ impl Scene {
         attempt
     }
 
-    /// The supervisor of `attempt`, by hand.
-    pub fn supervisor(&self, attempt: &Name, signal: &str, point: usize) -> Child {
+    /// A tool that is to stop before its call number `point`.
+    pub fn stopping(&self, program: &str, arguments: &[&str], point: usize) -> Stopping<'_> {
+        Stopping { scene: self, tracer: self.tampered(program, arguments, "SIGSTOP", point).spawn().unwrap() }
+    }
+
+    /// The supervisor of `attempt`, by hand, likewise.
+    pub fn supervisor(&self, attempt: &Name, point: usize) -> Stopping<'_> {
         let store = self.bench.store_path();
         let arguments = ["--supervise", store.to_str().unwrap(), attempt.as_str()];
-        self.tampered(env!("CARGO_BIN_EXE_xt-run"), &arguments, signal, point).spawn().unwrap()
+        self.stopping(env!("CARGO_BIN_EXE_xt-run"), &arguments, point)
     }
+}
+
+/// How far a tool came.
+pub enum Reached {
+    /// It has stopped before the call; its process.
+    TheCall(u32),
+    /// It ended without coming there.
+    ItsEnd,
+}
+
+/// A tool that is to stop before one of its calls.
+pub struct Stopping<'a> {
+    scene: &'a Scene,
+    tracer: Child,
+}
+
+#[allow(dead_code, reason = "each test program uses its part")]
+impl Stopping<'_> {
+    /// What became of it; `None` as long as it is on its way.
+    pub fn look(&mut self) -> Option<Reached> {
+        let trace = fs::read_to_string(self.scene.bench.path("trace")).unwrap_or_default();
+        if !trace.contains("stopped by SIGSTOP") {
+            return self.tracer.try_wait().unwrap().map(|_| Reached::ItsEnd);
+        }
+        let children = format!("/proc/{0}/task/{0}/children", self.tracer.id());
+        let text = fs::read_to_string(children).unwrap_or_default();
+        let tool = text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok());
+        tool.filter(|pid| is_stopped(*pid)).map(Reached::TheCall)
+    }
+
+    /// Waits until it has stopped, and gives its process; `None` when it ended without coming there.
+    pub fn stopped(&mut self) -> Option<u32> {
+        match wait_for("the stop", || self.look()) {
+            Reached::TheCall(tool) => Some(tool),
+            Reached::ItsEnd => None,
+        }
+    }
+
+    /// Kills the tool where it stopped, and `others` with it, and lets go on what is held still and survives.
+    pub fn kill(mut self, tool: u32, others: &[u32], held: &[u32]) {
+        signal_all(others, Signal::SIGKILL);
+        kill_9(tool);
+        signal_all(held, Signal::SIGCONT);
+        self.tracer.wait().unwrap();
+    }
+
+    /// Waits for the end of a tool that did not stop.
+    pub fn ended(self) -> Output {
+        self.tracer.wait_with_output().unwrap()
+    }
+}
+
+/// Whether a process is stopped, as by SIGSTOP.
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
+/// Supervisors in the store of `scene`, and what they have forked.
+pub fn supervisors_on(scene: &Scene) -> Vec<u32> {
+    let store = scene.bench.store_path();
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let of_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        // strace, too, has these words in its line.
+        words.clone().next() != Some(b"strace")
+            && words.any(|word| word == b"--supervise")
+            && words.any(|word| word == store.as_os_str().as_encoded_bytes())
+    };
+    pids.filter(of_it).collect()
 }
 
 pub fn was_killed(output: &Output) -> bool {
@@ -209,7 +306,17 @@ pub fn was_killed(output: &Output) -> bool {
 /// Kills a process, if it still runs.
 #[allow(dead_code, reason = "each test program uses its part")]
 pub fn kill_9(pid: u32) {
-    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+    signal(pid, Signal::SIGKILL);
+}
+
+fn signal_all(pids: &[u32], what: Signal) {
+    for pid in pids {
+        signal(*pid, what);
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).ok();
 }
 
 /// Tries the points of a scenario until it ends without meeting one, and prints what became of them.
@@ -222,6 +329,6 @@ pub fn matrix(name: &str, every: usize, mut at: impl FnMut(usize) -> Option<Atte
         points += 1;
         *ends.entry(state.to_string()).or_insert(0) += 1;
     }
-    println!("{name}: {points} points, no workload started twice; ends: {ends:?}");
+    println!("{name}: {points} points, each workload started once; ends: {ends:?}");
     points
 }
