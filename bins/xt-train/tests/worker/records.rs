@@ -192,7 +192,8 @@ fn records_go_on_bit_for_bit_from_a_snapshot_in_a_new_process_and_z_loss_knows_w
     assert!(same.abs() < 0.05 && more > 1.0, "{same} {more}");
 }
 
-fn measured(trained: &Plan, weights: &[u8], records: &[(&str, &str)]) -> Left {
+/// Measures trained parameters on held-out records.
+pub fn measured(trained: &Plan, weights: &[u8], records: &[(&str, &str)]) -> Left {
     let dataset = dataset(&file(records));
     let spec = Spec {
         name: Name::new("held-out").unwrap(),

@@ -12,6 +12,7 @@ use xt_core::verb::chain::shape;
 use xt_core::verb::weights::{self, views};
 
 use crate::desk::{Desk, Left, Shot, plan};
+use crate::records;
 
 const EACH: Cadence = Cadence { every: Some(1), keep: None, last: false };
 const ADAMW: &str = "\"kind\":\"adamw\"";
@@ -194,9 +195,9 @@ fn r_14_step_numbers_do_not_drift_over_resumes() {
     assert_eq!(numbers, (1..=9).collect::<Vec<_>>());
 }
 
-/// Rows: with dropout the generator must come back, and one that is missing or another is refused.
+/// Row R-15: with dropout the generator must come back, and one that is missing or another is refused.
 #[test]
-fn r_15_and_r_16_the_generator_comes_back_and_none_or_another_is_refused() {
+fn r_15_the_generator_comes_back_and_none_or_another_is_refused() {
     let plan = plan(&[("\"dropout\":0.1", "\"dropout\":0.5")], 1);
     let whole = straight(&plan);
     let shot = whole.shot(&plan, 5);
@@ -414,4 +415,102 @@ fn n_10_the_same_state_is_the_same_bytes_each_time() {
     assert_eq!(one.snapshot, two.snapshot);
     assert!(one.parameters == two.parameters && one.optimizer == two.optimizer);
     assert_ne!(one.parameters, straight(&plan).shot(&plan, 5).parameters);
+}
+
+const HELD_OUT: [(&str, &str); 2] = [("gull", " wing"), ("harpoon", " barb")];
+
+/// Row R-07: the scale of the loss comes back as it was, at any value; updates that are left out are counted apart from
+/// those that are made, and the learning rate follows the steps.
+#[test]
+fn r_07_the_scale_of_the_loss_comes_back_and_the_rate_follows_the_documented_counter() {
+    const SCALE: &str = "loss_scaler/scale";
+    let scaled = ("\"precision\":\"float32\"", "\"precision\":\"float16-scaled\"");
+    // Gradients overflow under the first scale, so that it is another one when the state is taken.
+    let steep = ("\"z_loss\":0.0", "\"z_loss\":1000.0");
+    let plan = plan(&[scaled, steep, ("\"steps\":8", "\"steps\":13")], 1);
+    let whole = straight(&plan);
+    let (told, shot) = (whole.told(), whole.shot(&plan, 11));
+    let skipped = told[..11].iter().filter(|step| step.skipped).count() as u64;
+    assert!(skipped > 0 && told[0].loss_scale.get() == 65536.0);
+    assert_eq!((shot.snapshot.step, shot.snapshot.updates), (11, 11 - skipped));
+    let resumed = resume(&plan, &shot, Some(12)).told();
+    assert_eq!(resumed[0], told[11]);
+    assert!(resumed[0].loss_scale.get() < 65536.0, "a run begins with that");
+    let with = |scale: f32| {
+        let other = changed(&shot, |_, optimizer| optimizer.get_mut(SCALE).unwrap().1[0] = scale);
+        resume(&plan, &other, Some(12)).told().remove(0)
+    };
+    let (small, at_256, too_large) = (with(2.0), with(256.0), with(1_099_511_627_776.0));
+    assert_eq!((small.loss_scale.get(), small.skipped, at_256.loss_scale.get()), (2.0, false, 256.0));
+    // An update that is left out takes no step from the schedule.
+    assert!(too_large.skipped && too_large.step == 12);
+    assert_eq!([&at_256, &too_large].map(|line| line.learning_rate), [told[11].learning_rate; 2]);
+    let lost = changed(&shot, |_, optimizer| drop(optimizer.remove(SCALE)));
+    assert!(refused(&plan, &lost).contains(SCALE));
+}
+
+/// Row R-16: what a worker would do that seeds again after loading: the state of one run goes on with the draws of
+/// another seed. The first resumed step differs, and the generator is named first.
+#[test]
+fn r_16_seeding_again_after_loading_is_seen_at_the_first_step_with_the_generator_first() {
+    let changes = [("\"dropout\":0.1", "\"dropout\":0.5"), ("\"order\":\"shuffled\"", "\"order\":\"sequential\"")];
+    let (plan, other) = (plan(&changes, 1), plan(&changes, 2));
+    let whole = straight(&plan);
+    let shot = whole.shot(&plan, 5);
+    let mut seeded = straight(&other).shot(&other, 5).with(shot.parameters.clone(), shot.optimizer.clone());
+    seeded.snapshot.chain = shot.snapshot.chain;
+    let line = &resume(&other, &seeded, Some(6)).told()[0];
+    let parted = xt_core::verb::compare::steps(&whole.told()[5], line).unwrap();
+    assert_eq!(parted.step, 6);
+    assert_eq!(parted.component, xt_core::manifest::replay::Component::Generator);
+    assert!(parted.differing.contains(&xt_core::manifest::replay::Component::Loss), "{:?}", parted.differing);
+    // The control: not seeded again, nothing differs.
+    let line = &resume(&plan, &shot, Some(6)).told()[0];
+    assert_eq!(xt_core::verb::compare::steps(&whole.told()[5], line), None);
+}
+
+/// Row R-17: evaluated after every second step, and never: the same lines.
+#[test]
+fn r_17_evaluating_at_any_cadence_leaves_the_trace_as_it_is() {
+    let shuffled = [("\"order\":\"sequential\"", "\"order\":\"shuffled\""), ("\"dropout\":0.0", "\"dropout\":0.3")];
+    let plan = records::plan(&records::CLEAN, &shuffled);
+    let desk = || records::desk(&plan, &records::CLEAN);
+    let never = desk().train_part(&plan, None, &EACH, None);
+    let (mut lines, mut left, mut measured) = (Vec::new(), desk().train_part(&plan, Some(2), &EACH, None), 0);
+    for step in (2..plan.work.steps).step_by(2) {
+        lines.extend(left.told());
+        let shot = left.shot(&plan, step);
+        let evaluated = records::measured(&plan, &shot.parameters, &HELD_OUT);
+        assert_eq!(evaluated.code, Some(0), "{}", evaluated.stderr);
+        measured += 1;
+        left = desk().train_part(&plan, Some(step + 2), &EACH, Some(&shot));
+    }
+    lines.extend(left.told());
+    assert_eq!((lines, measured), (never.told(), plan.work.steps / 2 - 1));
+}
+
+/// Row R-18: the average never stands in for the weights: before, in and after a snapshot they are the raw ones, and a
+/// run that goes on from it goes on from these.
+#[test]
+fn r_18_a_snapshot_holds_the_raw_weights_and_the_average_beside_them() {
+    let averaging = (
+        "\"averaging\":{\"kind\":\"none\"}",
+        "\"averaging\":{\"kind\":\"exponential\",\"decay\":0.9,\"first_step\":1}",
+    );
+    let (with, without) = (plan(&[averaging], 1), plan(&[], 1));
+    let (averaged, plain) = (straight(&with), straight(&without));
+    let (line, shot) = (&averaged.told()[4], averaged.shot(&with, 5));
+    assert_eq!(shot.snapshot.parameters.digest, line.parameters);
+    assert_eq!(shot.parameters, plain.shot(&without, 5).parameters, "what it is without an average");
+    assert_ne!(Some(line.parameters), line.averaged);
+    let resumed = resume(&with, &shot, None);
+    assert_eq!(resumed.told(), after(&averaged.told(), 5));
+    assert_eq!(resumed.told()[0].parameters, plain.told()[5].parameters);
+    // The control: a run that goes on from the average is another one.
+    let stands_in = changed(&shot, |parameters, optimizer| {
+        for (name, tensor) in parameters.iter_mut() {
+            tensor.clone_from(&optimizer[&format!("averaged/{name}")]);
+        }
+    });
+    assert_ne!(resume(&with, &stands_in, Some(6)).told()[0].parameters, plain.told()[5].parameters);
 }
