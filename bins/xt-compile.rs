@@ -1,5 +1,7 @@
 //! `xt-compile`: is everything that changes what is learned declared, and what exactly will run?
 
+extern crate alloc;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
@@ -31,6 +33,8 @@ use xt_runtime::{Clock, Runtime, program};
 use xt_store::tree::Tree;
 use xt_store::{Source, Store, StoreError};
 
+#[path = "xt-compile/depart.rs"]
+mod depart;
 #[path = "xt-compile/measuring.rs"]
 mod measuring;
 #[path = "xt-compile/scaffold.rs"]
@@ -84,6 +88,12 @@ enum Verb {
     Evaluate(EvaluateArguments),
     /// Write a complete candidate to start from, with a value for every field
     Scaffold(ScaffoldArguments),
+    /// Leave from a stored state in matched branches: a no-op, and one for each value that is set or noise that is added
+    Branch(depart::BranchArguments),
+    /// Go on from an earlier state of a run, and leave behind what came after it
+    Rollback(depart::RollbackArguments),
+    /// Go on from the last state of a branch to the end of its plan, so that it can be frozen
+    Adopt(depart::AdoptArguments),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -213,6 +223,15 @@ impl Tool for Arguments {
                 "xt-compile --seed 1..5 candidate.json | xt-run | xt-freeze | xt-compile evaluate heldout.json | xt-run",
                 "Train five times, freeze and measure each.",
             ),
+            (
+                "xt-compile branch --from sha256:A --set optimizer.learning_rate=1e-3 --horizon 10,50 | xt-run | xt-replay branches",
+                "What would another learning rate have done from this state on, against the same steps without it?",
+            ),
+            (
+                "xt-compile rollback run.json --to 800 --set optimizer.learning_rate=1e-4 | xt-run",
+                "Go on from step 800 with another learning rate.",
+            ),
+            ("xt-compile adopt branch-run.json | xt-run | xt-freeze", "Take a branch to the end and freeze it."),
         ],
         exits: &[
             Exit::Yes,
@@ -237,6 +256,9 @@ fn main() -> ExitCode {
         Some(Verb::Dataset(dataset)) => admit_files(dataset, &arguments.common),
         Some(Verb::Evaluate(evaluate)) => measuring::compile(evaluate, &arguments.common),
         Some(Verb::Scaffold(scaffold)) => starting::write_scaffold(scaffold, &arguments.common),
+        Some(Verb::Branch(branch)) => depart::branches(branch, &arguments.common),
+        Some(Verb::Rollback(rollback)) => depart::rollback(rollback, &arguments.common),
+        Some(Verb::Adopt(adopt)) => depart::adopt(adopt, &arguments.common),
         None => compile_plans(&arguments.plan, &arguments.common),
     })
 }

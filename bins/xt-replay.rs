@@ -17,6 +17,8 @@ mod admission;
 mod again;
 #[path = "xt-replay/audit.rs"]
 mod audit;
+#[path = "xt-replay/branches.rs"]
+mod branches;
 #[path = "xt-replay/comparison.rs"]
 mod comparison;
 #[path = "xt-replay/localize.rs"]
@@ -88,6 +90,8 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
+    /// Compare recorded branches with the no-op of their set, horizon by horizon, without running anything
+    Branches(branches::BranchesArguments),
 }
 
 impl Tool for Arguments {
@@ -95,7 +99,8 @@ impl Tool for Arguments {
         input: "One run record (xt.run/1), bundle (xt.bundle/1) or archive of xt-freeze. An archive is verified and taken \
                 into the store first; the store may be absent or empty then.",
         output: "One xt.replay/1: steps compared, the first divergence by step and component, outputs by digest. The run \
-                 record of the replay is in the store. diff gives one xt.trace-diff/1.",
+                 record of the replay is in the store. diff gives one xt.trace-diff/1, branches one xt.branch/1 for each branch, or \
+                 with --cells one labelled object for each replicate and horizon.",
         files: &[(".xt", "the store; --store or XT_STORE names another")],
         examples: &[
             ("xt-replay model.tar.zst", "Repeat the run of an archive and compare every step."),
@@ -112,6 +117,7 @@ impl Tool for Arguments {
                 "Name step, stage and tensor of a divergence, and draw it.",
             ),
             ("xt-replay diff a.json b.json", "Where do two recorded runs part?"),
+            ("xt-replay branches branches.jsonl", "What did each branch do, against the no-op?"),
         ],
         exits: &[
             Exit::Yes,
@@ -152,6 +158,7 @@ fn main() -> ExitCode {
     let left = Left::new(None);
     let code = xt_cli::main(|arguments: Arguments| match &arguments.verb {
         None => arguments.replay(&left),
+        Some(Verb::Branches(branches)) => branches::branches(branches, &arguments.common, arguments.output.as_deref()),
         Some(Verb::Diff { first, second, svg }) => arguments.diff(first, second, svg.as_deref()),
     });
     // 128+n says that a signal ended the waiting and that nothing was settled.
@@ -180,7 +187,7 @@ impl Arguments {
                 return Err(ReplayError::Refused(Faults::one("run#/trace", "replay.step", message)).into());
             }
             Some(step) => recorded.original().nearest(&recorded.store, step)?,
-            None => None,
+            None => recorded.original().begin(),
         };
         if let Some(step) = self.from.filter(|step| from.as_ref().is_none_or(|start| start.step != *step)) {
             let begin = from.as_ref().map_or(0, |start| start.step);

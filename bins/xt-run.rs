@@ -199,12 +199,13 @@ impl XtRun {
 
     /// Runs every plan, one after the other.
     fn run(&self, left: &Left) -> Result<Exit, Error> {
-        let requests = match &self.resume {
-            Some(run) => {
-                let runtime = self.runtime()?;
-                vec![runtime.resumption(&runtime.find(run)?.id, &worker::find(self.worker.as_deref())?)?]
-            }
-            None => self.requests()?,
+        let requests = if let Some(run) = &self.resume {
+            let runtime = self.runtime()?;
+            vec![runtime.resumption(&runtime.find(run)?.id, &worker::find(self.worker.as_deref())?)?]
+        } else {
+            let requests = self.requests()?;
+            self.same_stack(&requests)?;
+            requests
         };
         // Said before anything is recorded.
         let finder = Finder::new(self.worker.as_deref());

@@ -243,6 +243,17 @@ impl XtSnapshot {
             let message = format!("--step {step}: the run has recorded {recorded} steps");
             return Err(refused("run#/trace", "snapshot.step", message));
         }
+        if let Some(from) = papers.plan.departure.as_ref().filter(|from| step <= from.step) {
+            if step == from.step {
+                print(&store.manifest(from.snapshot)?)?;
+                return Ok(Exit::Yes);
+            }
+            let message = format!(
+                "--step {step}: the run goes on from step {} of run {}, which has that state",
+                from.step, from.run
+            );
+            return Err(refused("run#/plan", "snapshot.step", message));
+        }
         let original = Original { run: &run, plan: &papers.plan, steps: &papers.steps };
         let (states, _) = original.states(&store)?;
         if let Some(stored) = states.iter().find(|taken| taken.step == step) {

@@ -49,7 +49,7 @@ impl Again<'_> {
     /// The run in parts between stored states.
     fn parts(&self) -> Result<Vec<Part>, Error> {
         let (states, _) = self.recorded.original().states(&self.recorded.store)?;
-        let (mut parts, mut from) = (Vec::new(), None);
+        let (mut parts, mut from) = (Vec::new(), self.recorded.original().begin());
         for taken in states.into_iter().filter(|taken| taken.step < self.recorded.steps) {
             let start = Start { run: self.recorded.id, snapshot: taken.snapshot, step: taken.step };
             parts.push(Part { from: from.replace(start), to: taken.step });

@@ -88,7 +88,7 @@ impl XtRun {
         left: &Left,
     ) -> Result<Option<Followed>, Error> {
         let units = if plan.evaluation.is_some() { "batches" } else { "steps" };
-        let mut progress = Progress::new(&self.common, plan.candidate.name().as_str(), plan.work.steps, units);
+        let mut progress = Progress::new(&self.common, plan.candidate.name().as_str(), plan.due(), units);
         let mut pace = Pace::of(plan);
         let followed = follow(runtime, attempt, role, signals, &mut |message| match message {
             Message::Step { line, nanoseconds } => {

@@ -1,14 +1,20 @@
 //! From plans to requests.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use xt_cli::{Error, Source, read_documents};
 use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
+use xt_core::manifest::branch::Purpose;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::snapshot::Cadence;
+use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::name::Name;
-use xt_runtime::{Request, Secrets, worker};
+use xt_core::verb::compare;
+use xt_runtime::worker::Worker;
+use xt_runtime::{Request, RuntimeError, Secrets, worker};
+use xt_store::Store;
 
 use crate::XtRun;
 
@@ -22,11 +28,15 @@ impl XtRun {
         let mut faults = Faults::new();
         let mut requests = Vec::new();
         for (index, document) in documents.iter().enumerate() {
-            let request = Plan::decode(&document.value).map(|plan| Request {
-                operation: self.operation_id.clone(),
-                secrets: secrets.clone(),
-                cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last: false },
-                ..Request::new(plan, default_experiment())
+            let request = Plan::decode(&document.value).map(|plan| {
+                let request = Request::new(plan, default_experiment());
+                let last = request.cadence.last;
+                Request {
+                    operation: self.operation_id.clone(),
+                    secrets: secrets.clone(),
+                    cadence: Cadence { every: self.snapshot_every, keep: self.snapshot_keep, last },
+                    ..request
+                }
             });
             match request.and_then(|request| request.check().map(|()| request)) {
                 Ok(request) => requests.push(Request { experiment: self.experiment_of(&request)?, ..request }),
@@ -35,6 +45,28 @@ impl XtRun {
             }
         }
         Ok(faults.or(requests)?)
+    }
+
+    /// Refuses to go on from a state of another run on another stack than it was computed on, with every difference: what
+    /// comes of that would be told of the branch and not of the stack. Maintenance is there to see just that.
+    pub(crate) fn same_stack(&self, requests: &[Request]) -> Result<(), Error> {
+        let (finder, mut stacks) = (Finder::new(self.worker.as_deref()), BTreeMap::new());
+        for Request { plan, .. } in requests {
+            let Some(from) = plan.departure.as_ref().filter(|from| from.purpose != Purpose::Maintenance) else {
+                continue;
+            };
+            let state: Snapshot = Store::open(&self.common.store)?.manifest(from.snapshot)?;
+            let path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
+            let now = match stacks.entry(path) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(Worker::inspect(&finder.of(plan)?, path)?.stack()),
+            };
+            let differences = compare::stacks(&state.stack, now);
+            if !differences.is_empty() {
+                return Err(RuntimeError::Refused(compare::refusal(&differences)).into());
+            }
+        }
+        Ok(())
     }
 
     /// What a run is counted under: as is said here, or as it was said before.

@@ -82,12 +82,14 @@ const MOST_ANCESTORS: usize = 10_000;
 
 /// The runs that `run` went on from, the nearest first.
 fn ancestors(store: &Store, run: &Run) -> Result<Vec<Ancestor>, BundleError> {
-    let (mut all, mut next): (Vec<Ancestor>, _) = (Vec::new(), run.start.clone());
+    let (mut all, mut next, mut plan): (Vec<Ancestor>, _, _) = (Vec::new(), run.start.clone(), run.plan);
     while let Some(start) = next.take().filter(|_| all.len() < MOST_ANCESTORS) {
         let run: Run = store.manifest(start.run)?;
         let custody = run.custody.map(|digest| store.manifest(digest)).transpose()?;
         next.clone_from(&run.start);
-        all.push(Ancestor { run, custody, snapshot: store.manifest(start.snapshot)? });
+        let other = (run.plan != plan).then(|| store.manifest(run.plan)).transpose()?;
+        plan = run.plan;
+        all.push(Ancestor { run, plan: other, custody, snapshot: store.manifest(start.snapshot)? });
     }
     Ok(all)
 }

@@ -273,6 +273,7 @@ impl Verifier {
             let path = |what: &str| format!("{BEFORE}{number}/{what}.json");
             Some(Ancestor {
                 run: self.document(&path("run")).ok()?,
+                plan: self.document(&path("plan")).ok(),
                 custody: self.document(&path("custody")).ok(),
                 snapshot: self.document(&path("snapshot")).ok()?,
             })

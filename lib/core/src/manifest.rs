@@ -1,6 +1,7 @@
 //! The documents, one file each.
 
 pub mod action;
+pub mod branch;
 pub mod bundle;
 pub mod candidate;
 pub mod command;
@@ -47,6 +48,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
     }
     BTreeMap::from([
         entry::<action::Action>(),
+        entry::<branch::Branch>(),
+        entry::<branch::Future>(),
         entry::<bundle::Bundle>(),
         entry::<bundle::Verification>(),
         entry::<command::Hypothesis>(),

@@ -33,6 +33,10 @@ tags! {
     VERIFICATION = "xt.verification/1";
     /// The outcome of a replay.
     REPLAY = "xt.replay/1";
+    /// The micro-batches after a state, which all of its branches see.
+    FUTURE = "xt.future/1";
+    /// What came of a branch, against the no-op of its set.
+    BRANCH = "xt.branch/1";
     /// Two recorded traces, compared without running anything.
     TRACE_DIFF = "xt.trace-diff/1";
     /// One entry of the event log.

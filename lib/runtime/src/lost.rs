@@ -102,14 +102,9 @@ impl Place {
     }
 
     /// What was taken before the run that is to be closed, if it goes on from a snapshot. Notes it in `findings`.
-    pub(crate) fn before(
-        &self,
-        plan: &Plan,
-        id: Digest,
-        findings: &mut Findings,
-    ) -> Result<Option<Before>, RuntimeError> {
+    pub(crate) fn before(&self, plan: &Plan, findings: &mut Findings) -> Result<Option<Before>, RuntimeError> {
         let Some(start) = &findings.start else { return Ok(None) };
-        let before = Before::read(&self.store, plan, id, start)?;
+        let before = Before::read(&self.store, plan, start)?;
         findings.before.clone_from(&before.lines);
         findings.progress.steps = before.last.step;
         findings.progress.skipped = before.skipped;
@@ -189,7 +184,7 @@ impl Place {
         let Scope { cadence, from, .. } = Scope::recorded(attempt, plan)?;
         findings.cadence = cadence;
         if let Some(start) = &from {
-            findings.before = Before::read(&self.store, plan, attempt.plan, start)?.lines;
+            findings.before = Before::read(&self.store, plan, start)?.lines;
         }
         findings.start = from;
         Ok(findings)
@@ -206,7 +201,7 @@ impl Place {
         let launched: Option<Launched> = read_document(&folder.launched())?;
         let mut findings = self.nothing(plan, attempt.plan, Scope::recorded(attempt, plan)?);
         let mut ledger = Ledger::new(plan, attempt.plan, findings.progress.planned);
-        if let Some(before) = self.before(plan, attempt.plan, &mut findings)? {
+        if let Some(before) = self.before(plan, &mut findings)? {
             ledger = ledger.after(&before);
         }
         // What was written was accepted then; the first line that is not ends what can be trusted.

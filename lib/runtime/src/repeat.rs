@@ -58,12 +58,19 @@ impl Original<'_> {
         Ok((good, bad))
     }
 
-    /// The latest stored state after at most `most` steps; `None` when the run must be done from its start.
+    /// What it begins from: `None` at the first step. The lines up to there stand in its own trace.
+    pub fn begin(&self) -> Option<Start> {
+        self.plan.start().map(|start| Start { run: self.run.id(), ..start })
+    }
+
+    /// The latest stored state after at most `most` steps; where there is none, the one that its plan left from, and `None`
+    /// when the run must be done from its start.
     pub fn nearest(&self, store: &Store, most: u64) -> Result<Option<Start>, RuntimeError> {
         let (states, _) = self.states(store)?;
         let run = self.run.id();
         let nearest = states.into_iter().rev().find(|taken| taken.step <= most);
-        Ok(nearest.map(|taken| Start { run, snapshot: taken.snapshot, step: taken.step }))
+        let nearest = nearest.map(|taken| Start { run, snapshot: taken.snapshot, step: taken.step });
+        Ok(nearest.or_else(|| self.begin()))
     }
 
     /// What to ask for so that the steps after `from` up to `to` are done again. With `keep`, the state after the last of

@@ -44,12 +44,13 @@ pub struct Request {
 impl Request {
     /// A request to run all of `plan`.
     pub fn new(plan: Plan, experiment: Name) -> Self {
+        let Scope { mode, to_step, cadence, from } = Scope::whole(&plan);
         Self {
-            mode: plan.mode,
+            mode,
             plan,
-            to_step: None,
-            cadence: Cadence::NONE,
-            from: None,
+            to_step,
+            cadence,
+            from,
             experiment,
             operation: None,
             secrets: Secrets::default(),
@@ -101,6 +102,9 @@ impl Request {
         self.secrets.check(&self.plan.intent.secrets, &mut faults);
         self.secrets.check_plan(&self.plan, &mut faults);
         let steps = self.plan.work.steps;
+        if self.plan.departure.is_some() && self.from.is_none() {
+            faults.add("", "request.from", "the plan goes on from a state, and cannot begin at the first step");
+        }
         let part = self.to_step.is_some() || self.from.is_some() || self.cadence != Cadence::NONE;
         if self.plan.command().is_some() && part {
             faults.add("", "request.step", "a command is run whole or not at all: only it knows what a step is");

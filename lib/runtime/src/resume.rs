@@ -9,6 +9,7 @@ use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{BadLine, Step, read_step};
 use xt_core::name::Name;
 use xt_core::verb::compare;
+use xt_core::verb::depart::{Origin, check_origin};
 use xt_core::verb::snapshot::{check_line, check_plan};
 use xt_store::Store;
 
@@ -33,7 +34,7 @@ pub(crate) struct Before {
 impl Before {
     /// Reads it from the store, and holds the snapshot against plan and trace. What contradicts is refused with every
     /// reason.
-    pub(crate) fn read(store: &Store, plan: &Plan, id: Digest, start: &Start) -> Result<Self, RuntimeError> {
+    pub(crate) fn read(store: &Store, plan: &Plan, start: &Start) -> Result<Self, RuntimeError> {
         let snapshot: Snapshot = store.manifest(start.snapshot)?;
         let run: Run = store.manifest(start.run)?;
         let mut faults = Faults::new();
@@ -41,13 +42,18 @@ impl Before {
             let message = format!("the snapshot {} is of step {}, not {}", start.snapshot, snapshot.step, start.step);
             faults.add("start#/step", "snapshot.step", message);
         }
-        check_plan(&snapshot, plan, &mut faults);
+        if plan.departure.as_ref().is_some_and(|from| from.run == start.run) {
+            let before: Plan = store.manifest(run.plan)?;
+            check_origin(&Origin { run: &run, plan: &before, snapshot: &snapshot }, plan, &mut faults);
+        } else {
+            check_plan(&snapshot, plan, &mut faults);
+        }
         let Some(trace) = &run.trace else {
             faults.add("start#/run", "snapshot.trace", format!("the run {} has no trace", start.run));
             return Err(RuntimeError::Refused(faults));
         };
         let all = store.get(trace.digest)?;
-        let (steps, bad, length) = head(id, &all, start.step);
+        let (steps, bad, length) = head(plan.root(), &all, start.step);
         if let Some(last) = steps.last().filter(|last| last.step == start.step) {
             check_line(&snapshot, last, &mut faults);
         } else {

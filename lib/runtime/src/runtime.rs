@@ -80,7 +80,7 @@ impl Runtime {
         let hold = store.hold()?;
         let mut missing: Vec<_> = request.plan.inputs.iter().map(|input| input.digest).collect();
         if let Some(start) = &request.from {
-            let before = Before::read(&store, &request.plan, request.plan.id(), start)?;
+            let before = Before::read(&store, &request.plan, start)?;
             missing.extend(before.inputs().iter().map(|input| input.digest));
         }
         hold.keep(&missing)?;

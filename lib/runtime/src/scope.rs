@@ -27,7 +27,10 @@ xt_core::record! {
 impl Scope {
     /// All of a plan, and nothing beside it.
     pub fn whole(plan: &Plan) -> Self {
-        Self { mode: plan.mode, to_step: None, cadence: Cadence::NONE, from: None }
+        let to_step = Some(plan.due()).filter(|due| *due < plan.work.steps);
+        // The state at the end of a branch is a part of what came of it, and what an adoption goes on from.
+        let cadence = Cadence { last: plan.is_branch(), ..Cadence::NONE };
+        Self { mode: plan.mode, to_step, cadence, from: plan.start() }
     }
 
     /// What was asked for by the record; all of the plan when it says nothing.

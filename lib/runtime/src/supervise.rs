@@ -218,7 +218,7 @@ impl Supervisor {
                 return;
             }
         }
-        let before = match self.place.before(plan, attempt.plan, findings) {
+        let before = match self.place.before(plan, findings) {
             Ok(before) => before,
             Err(error) => {
                 findings.harness(format!("there is nothing to go on from: {error}"));

@@ -15,6 +15,7 @@ pub mod inputs;
 pub mod layout;
 pub mod locate;
 pub mod model;
+pub mod noise;
 pub mod normal;
 pub mod objective;
 pub mod optim;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tch::Tensor;
+use xt_core::field::Manifest as _;
 use xt_core::manifest::candidate::{Adapter, Candidate, Clipping, NonFinite};
 use xt_core::manifest::incident::Located;
 use xt_core::manifest::plan::Plan;
@@ -20,6 +21,7 @@ use crate::fault::TrainError;
 use crate::layout::Declared;
 use crate::locate;
 use crate::model::{Network, family, inner};
+use crate::noise;
 use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
@@ -79,7 +81,12 @@ impl Trainer {
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
     pub fn restore(&mut self, snapshot: &Snapshot, inputs: &Path) -> Result<(), TrainError> {
-        snapshot::restore(&mut self.state, snapshot, &self.plan, inputs)
+        snapshot::restore(&mut self.state, snapshot, &self.plan, inputs)?;
+        let left_from = self.plan.departure.as_ref().filter(|departure| departure.snapshot == snapshot.id());
+        if let Some(noise) = left_from.and_then(|departure| departure.noise.as_ref()) {
+            noise::add(&mut self.state, noise);
+        }
+        Ok(())
     }
 
     /// Copies everything that a later step depends on into `frame`. Taken apart without `..`: a new field does not compile

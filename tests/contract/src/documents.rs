@@ -85,6 +85,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &bundles::verifications());
     add(&mut all, &states::replays());
     add(&mut all, &states::trace_diffs());
+    add(&mut all, &states::futures());
+    add(&mut all, &states::branches());
     add(&mut all, &ledger::events());
     add(&mut all, &ledger::standings());
     add(&mut all, &hosts::inventories());
@@ -132,6 +134,8 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.snapshot-diff/1" => decode::<xt_core::manifest::snapshot::SnapshotDiff>(value),
         "xt.custody/1" => decode::<Custody>(value),
         "xt.trace/1" => decode::<Trace>(value),
+        "xt.future/1" => decode::<xt_core::manifest::branch::Future>(value),
+        "xt.branch/1" => decode::<xt_core::manifest::branch::Branch>(value),
         "xt.bundle/1" => decode::<xt_core::manifest::bundle::Bundle>(value),
         "xt.verification/1" => decode::<xt_core::manifest::bundle::Verification>(value),
         "xt.replay/1" => decode::<xt_core::manifest::replay::Replay>(value),
@@ -314,7 +318,13 @@ fn plans() -> Vec<Plan> {
         let plan = compile_seen(candidate, dataset(), Intent::default_for(1), 7, seen);
         plan.unwrap_or_else(|faults| panic!("{faults}"))
     };
-    candidates().into_iter().map(plan).chain([measuring()]).chain(commands::plans(&dataset())).collect()
+    let plans: Vec<Plan> = candidates().into_iter().map(plan).collect();
+    let departed: Vec<Plan> = plans
+        .iter()
+        .zip(states::departures())
+        .map(|(plan, departure)| Plan { departure: Some(departure), ..plan.clone() })
+        .collect();
+    plans.into_iter().chain(departed).chain([measuring()]).chain(commands::plans(&dataset())).collect()
 }
 
 fn stack(reported: bool) -> Stack {

@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Manifest;
+use crate::manifest::branch::Departure;
 use crate::manifest::candidate::Candidate;
 use crate::manifest::command::{Command, Hypothesis, Program};
 use crate::manifest::dataset::Dataset;
 use crate::manifest::encoding::Fitted;
 use crate::manifest::evaluation::Evaluating;
 use crate::manifest::intent::Intent;
+use crate::manifest::run::Start;
 use crate::tag;
 
 crate::record! {
@@ -27,6 +29,8 @@ crate::record! {
         seed: u64,
         /// What is measured, and how; `null` for training.
         evaluation: Option<Evaluating>,
+        /// The state of another run that it goes on from; `null` when it begins at the first step.
+        departure: Option<Departure>,
         /// The admitted data: what is learned from, or what is measured on; `null` for a command that reads none.
         dataset: Option<Dataset>,
         /// Every file that the trainer may read, sorted by digest.
@@ -57,6 +61,10 @@ crate::words! {
         Localization "localization",
         /// A trained model, measured on held-out data.
         Evaluation "evaluation",
+        /// A matched continuation of a state of another run, up to a horizon.
+        Branch "branch",
+        /// The same as one cell of a grid of labels.
+        Acquisition "acquisition",
     }
 }
 
@@ -116,6 +124,28 @@ impl Plan {
     /// The command, when this plan is for a program brought as it is.
     pub fn command(&self) -> Option<&Command> {
         self.candidate.command()
+    }
+
+    /// Whether it is a branch, which ends at a horizon and never becomes a model itself.
+    pub const fn is_branch(&self) -> bool {
+        matches!(self.mode, Mode::Branch | Mode::Acquisition)
+    }
+
+    /// The id with which the chain of its trace begins: its own, or that of the first plan in the row of those that it goes on
+    /// from.
+    pub fn root(&self) -> Digest {
+        self.departure.as_ref().map_or_else(|| self.id(), |departure| departure.root)
+    }
+
+    /// The last step that is due: a branch ends at its last horizon.
+    pub fn due(&self) -> u64 {
+        let last = self.departure.as_ref().and_then(|departure| Some((departure.step, departure.horizons.last()?)));
+        last.map_or(self.work.steps, |(step, last)| step.saturating_add(*last))
+    }
+
+    /// What it goes on from, when it does not begin at the first step.
+    pub fn start(&self) -> Option<Start> {
+        self.departure.as_ref().map(|from| Start { run: from.run, snapshot: from.snapshot, step: from.step })
     }
 
     /// Id of the dataset.

@@ -15,13 +15,15 @@ use crate::manifest::run::{Run, Start};
 use crate::manifest::snapshot::Snapshot;
 use crate::verb::bind::Evidence;
 use crate::verb::snapshot::{check_line, check_plan};
-use crate::verb::{command, compare};
+use crate::verb::{command, compare, depart};
 
 /// A run that another went on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
     /// Its record.
     pub run: Run,
+    /// Its plan, where that is another one than that of the run that went on from it.
+    pub plan: Option<Plan>,
     /// Its custody record, if it has one.
     pub custody: Option<Custody>,
     /// The state that was handed over.
@@ -48,16 +50,21 @@ pub fn input_names(plan: &Plan, from: Option<&Snapshot>) -> Digest {
 
 /// Notes everything that is wrong with the ancestors of a run.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
-    let mut child = evidence.run;
+    let (mut child, mut plan) = (evidence.run, evidence.plan);
     for (number, ancestor) in (1..).zip(evidence.ancestors) {
         let mut found = Faults::new();
         match &child.start {
-            Some(start) => check_handover(start, ancestor, evidence, &mut found),
+            Some(start) => check_handover(start, ancestor, (evidence, plan), &mut found),
             None => found.add("", "bundle.before", "no run goes on from it"),
         }
-        check_one(child, ancestor, evidence, number, &mut found);
+        plan = check_departure(plan, ancestor, &mut found);
+        check_one(child, ancestor, (evidence, plan), number, &mut found);
         faults.0.extend(found.within(&format!("before/{number}")).0);
         child = &ancestor.run;
+    }
+    if let (None, Some(from)) = (&child.start, &plan.departure) {
+        let message = format!("the plan goes on from step {} of run {}, which is not there", from.step, from.run);
+        faults.add("run#/start", "bundle.before", message);
     }
     if let Some(start) = &child.start {
         let message = format!("the run went on from step {} of run {}, which is not there", start.step, start.run);
@@ -65,7 +72,18 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     }
 }
 
-fn check_handover(start: &Start, ancestor: &Ancestor, evidence: &Evidence<'_>, faults: &mut Faults) {
+/// Notes where a plan did not leave from the run that it names. Gives the plan of that run.
+fn check_departure<'a>(plan: &'a Plan, ancestor: &'a Ancestor, faults: &mut Faults) -> &'a Plan {
+    let Ancestor { run, snapshot, plan: before, .. } = ancestor;
+    let Some(before) = before else { return plan };
+    if plan.start().is_none_or(|start| start.run != run.id()) {
+        faults.add("/plan", "bundle.before", "the plan does not go on from this run, so it needs no other plan");
+    }
+    depart::check_origin(&depart::Origin { run, plan: before, snapshot }, plan, faults);
+    before
+}
+
+fn check_handover(start: &Start, ancestor: &Ancestor, (evidence, plan): (&Evidence<'_>, &Plan), faults: &mut Faults) {
     let Ancestor { run, snapshot, .. } = ancestor;
     let pairs = [
         ("run", start.run.to_string(), run.id().to_string()),
@@ -75,7 +93,7 @@ fn check_handover(start: &Start, ancestor: &Ancestor, evidence: &Evidence<'_>, f
     for (field, named, found) in pairs.into_iter().filter(|(_, named, found)| named != found) {
         faults.add(format!("/{field}"), "bundle.before", format!("the run names {named}, found {found}"));
     }
-    check_plan(snapshot, evidence.plan, faults);
+    check_plan(snapshot, plan, faults);
     match evidence.trace.and_then(|trace| trace.marks.get(&start.step)) {
         Some(line) => check_line(snapshot, line, faults),
         None => faults.add("/step", "bundle.before", format!("the trace has no good line for step {}", start.step)),
@@ -85,15 +103,21 @@ fn check_handover(start: &Start, ancestor: &Ancestor, evidence: &Evidence<'_>, f
     }
 }
 
-fn check_one(child: &Run, ancestor: &Ancestor, evidence: &Evidence<'_>, number: usize, faults: &mut Faults) {
-    let Ancestor { run, custody, snapshot } = ancestor;
-    crate::verb::bind::check_plan(run, evidence.plan, faults);
-    crate::verb::bind::check_stack(run, evidence.plan, faults);
+fn check_one(
+    child: &Run,
+    ancestor: &Ancestor,
+    (evidence, plan): (&Evidence<'_>, &Plan),
+    number: usize,
+    faults: &mut Faults,
+) {
+    let Ancestor { run, custody, snapshot, plan: _ } = ancestor;
+    crate::verb::bind::check_plan(run, plan, faults);
+    crate::verb::bind::check_stack(run, plan, faults);
     match custody {
         Some(custody) => {
             // What it went on from itself is the next in the row.
             let from = evidence.ancestors.get(number).map(|next| &next.snapshot);
-            crate::verb::bind::check_custody(run, evidence.plan, custody, from, faults);
+            crate::verb::bind::check_custody(run, plan, custody, from, faults);
         }
         None => faults.add("run#/custody", "bundle.custody", "there is no custody record"),
     }

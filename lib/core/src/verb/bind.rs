@@ -1,6 +1,7 @@
 //! Whether a run may be frozen, and what its bundle binds. Freezing derives the bundle from the evidence; verifying
 //! derives it again and compares, so there is one rule for both.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -129,12 +130,12 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
 /// replayed, since equal steps would otherwise lend a false record their weight.
 pub fn check_told(evidence: &Evidence<'_>, faults: &mut Faults) {
     let Evidence { run, plan, trace, .. } = *evidence;
-    if run.status == Status::Succeeded {
+    if run.status == Status::Succeeded && !plan.is_branch() {
         return check(evidence, faults);
     }
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
-    if !run.artifacts.is_empty() {
+    if !run.artifacts.is_empty() && run.status != Status::Succeeded {
         let message = format!("a run that is {} has no outputs, only files in quarantine", run.status);
         faults.add("run#/artifacts", "bundle.artifact", message);
     }
@@ -175,6 +176,10 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
     if plan.evaluation.is_some() {
         faults.add("plan#/evaluation", "bundle.plan", "the run measured a model and trained none");
     }
+    if plan.is_branch() {
+        let message = "a branch ends at its horizon: `xt-compile adopt` makes a plan that goes on from it to the end";
+        return faults.add("plan#/departure", "bundle.branch", message);
+    }
     let free = plan.command().is_some_and(|command| command.steps.is_none());
     if !free && run.progress.steps != plan.work.steps {
         let message = format!("the run says {}, its plan {}", run.progress.steps, plan.work.steps);
@@ -205,7 +210,7 @@ pub(crate) fn check_plan(run: &Run, plan: &Plan, faults: &mut Faults) {
     same("/inputs", run.inputs.write(), plan.inputs.write());
     same("/intent", run.intent.write(), plan.intent.write());
     same("/isolation", run.isolation.write(), plan.intent.isolation.profile.write());
-    same("/progress/planned", run.progress.planned.write(), plan.work.steps.write());
+    same("/progress/planned", run.progress.planned.write(), plan.due().write());
     let program = plan.program.as_ref().zip(run.stack.as_ref());
     if let Some((program, stack)) = program {
         same("/stack/worker", stack.worker.write(), program.executable.digest.write());
@@ -438,6 +443,7 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
     for (number, ancestor) in (1..).zip(ancestors) {
         let name = |what: &str| format!("before/{number}/{what}");
         files.push(document(&name("run"), &ancestor.run));
+        files.extend(ancestor.plan.as_ref().map(|plan| document(&name("plan"), plan)));
         files.extend(ancestor.custody.as_ref().map(|custody| document(&name("custody"), custody)));
         files.push(document(&name("snapshot"), &ancestor.snapshot));
     }
@@ -450,6 +456,16 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
         digest: input.digest,
         bytes: input.bytes,
         role: MemberRole::File,
+    }));
+    // The state that the plan goes on from is to this run what a base is to others.
+    let state = ancestors.iter().find(|one| plan.start().is_some_and(|start| start.run == one.run.id()));
+    let state = state.iter().flat_map(|one| [&one.snapshot.parameters, &one.snapshot.optimizer]);
+    let state: BTreeMap<Digest, u64> = state.map(|part| (part.file, part.bytes)).collect();
+    files.extend(state.into_iter().filter(|_| size == Size::Sealed).map(|(digest, bytes)| File {
+        name: format!("base/{}", digest.hex()),
+        digest,
+        bytes,
+        role: MemberRole::Base,
     }));
     // A tokenizer that went in is among the outputs already.
     for (from, folder, role) in [(Role::Data, "data", MemberRole::Data), (Role::Base, "base", MemberRole::Base)] {

@@ -69,7 +69,7 @@ impl Chain {
             plan: id,
             expected: plan.and_then(Expected::new),
             metric: plan.and_then(Plan::command).map(|_| 0),
-            before: id,
+            before: plan.map_or(id, Plan::root),
             hasher: Hasher::new(),
             bytes: 0,
             lines: 0,

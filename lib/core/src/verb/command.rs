@@ -245,6 +245,7 @@ pub fn compile(
         request: Digest::of(b""),
         program: Some(program),
         evaluation: None,
+        departure: None,
         candidate: command.into(),
         dataset,
         intent,

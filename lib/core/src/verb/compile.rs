@@ -17,7 +17,7 @@ use crate::manifest::intent::Intent;
 use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{adapter, admit, command, envelope, evaluate, fit, groups};
+use crate::verb::{adapter, admit, command, depart, envelope, evaluate, fit, groups};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,6 +272,7 @@ pub fn compile_seen(
         fingerprint: fingerprint::candidate(&candidate),
         seed,
         evaluation: None,
+        departure: None,
         inputs,
         fitted,
         work,
@@ -317,10 +318,13 @@ pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
         return faults.or(());
     }
     let again = match &plan.candidate {
-        Hypothesis::Native(candidate) => native_again(plan, candidate)?,
+        Hypothesis::Native(candidate) => {
+            Plan { mode: plan.mode, departure: plan.departure.clone(), ..native_again(plan, candidate)? }
+        }
         Hypothesis::Command(command) => command::again(plan, command)?,
     };
     same(plan, &again, &mut faults);
+    depart::check_inside(plan, &mut faults);
     faults.or(())
 }
 
@@ -331,6 +335,7 @@ pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
         ("/fingerprint", plan.fingerprint == again.fingerprint),
         ("/seed", plan.seed == again.seed),
         ("/evaluation", plan.evaluation == again.evaluation),
+        ("/departure", plan.departure == again.departure),
         ("/inputs", plan.inputs == again.inputs),
         ("/work", plan.work == again.work),
         ("/fitted", plan.fitted == again.fitted),
@@ -344,7 +349,7 @@ pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
 }
 
 /// Compiles the plan of a candidate again from what it says.
-fn native_again(plan: &Plan, candidate: &Candidate) -> Result<Plan, Faults> {
+pub(crate) fn native_again(plan: &Plan, candidate: &Candidate) -> Result<Plan, Faults> {
     let Some(dataset) = &plan.dataset else {
         return Err(Faults::one("/dataset", "data.other", "the trainer of this toolkit needs a dataset"));
     };

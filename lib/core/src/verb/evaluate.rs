@@ -101,6 +101,7 @@ pub fn compile(
     let (seed, fingerprint) = (spec.seed, fingerprint::evaluation(&spec, None));
     let Found { subject, parts, overlap, fitted, .. } = found;
     let mut plan = Plan {
+        departure: None,
         mode: Mode::Evaluation,
         fingerprint: fingerprint::candidate(&candidate),
         seed,

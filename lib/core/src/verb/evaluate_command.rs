@@ -136,6 +136,7 @@ pub fn compile(spec: Spec, dataset: Dataset, intent: Intent, found: Found) -> Re
         fingerprint: subject.candidate,
         seed,
         evaluation: Some(Evaluating { spec, fingerprint, subject, parts, overlap, files }),
+        departure: None,
         inputs,
         fitted: Vec::new(),
         work: Work { tokens: 0, samples_per_epoch: 0, micro_batches_per_epoch: 0, steps: 0 },

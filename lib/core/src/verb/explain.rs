@@ -12,6 +12,7 @@ use crate::manifest::candidate::{
 use crate::manifest::command::{Command, Hypothesis, Trainer};
 use crate::manifest::intent::{Network, Profile};
 use crate::manifest::plan::{Plan, Role, Work};
+use crate::verb::depart::arm;
 use crate::verb::parameters::{Parameter, parameters};
 use crate::verb::{adapter, base};
 
@@ -23,8 +24,16 @@ pub fn explain(plan: &Plan) -> Vec<String> {
         Hypothesis::Native(candidate) => native(plan, candidate),
         Hypothesis::Command(command) => commanded(plan, command),
     });
+    lines.extend(departure(plan));
     lines.extend(bounds(plan));
     lines
+}
+
+/// What it goes on from.
+fn departure(plan: &Plan) -> Option<String> {
+    let from = plan.departure.as_ref()?;
+    let (purpose, step, due) = (from.purpose, from.step, plan.due());
+    Some(format!("  goes on    from step {step} of run {} up to step {due}: {purpose}, {}", from.run, arm(from)))
 }
 
 /// What a command will be.

@@ -10,6 +10,7 @@ use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::manifest::Artifact;
+use crate::manifest::branch::{Branch, Future};
 use crate::manifest::bundle::Bundle;
 use crate::manifest::comparison::Comparison;
 use crate::manifest::dataset::Dataset;
@@ -166,6 +167,11 @@ fn links(id: Digest, kind: &str, document: &Value) -> Vec<Link> {
             all.to(snapshot.optimizer.file, "optimizer");
         }),
         tag::TRACE => read(document, |trace: Trace| all.from(trace.lines, "lines")),
+        tag::FUTURE => read(document, |future: Future| all.from(future.dataset, "dataset")),
+        tag::BRANCH => read(document, |branch: Branch| {
+            all.from(branch.snapshot, "snapshot");
+            branch.replicates.iter().for_each(|one| all.from(one.run, "run"));
+        }),
         tag::BUNDLE => read(document, |bundle: Bundle| {
             all.from(bundle.run, "run");
             bundle.base.iter().for_each(|base| all.from(*base, "base"));
@@ -222,6 +228,11 @@ impl Links {
     fn plan(&mut self, plan: &Plan) {
         self.from(plan.candidate.id(), "candidate");
         plan.dataset_id().iter().for_each(|dataset| self.from(*dataset, "dataset"));
+        if let Some(departure) = &plan.departure {
+            self.from(departure.run, departure.purpose.word());
+            self.from(departure.snapshot, "snapshot");
+            departure.future.iter().for_each(|future| self.from(*future, "future"));
+        }
         if let Some(evaluating) = &plan.evaluation {
             self.from(evaluating.subject.bundle, "subject");
         }

@@ -50,7 +50,7 @@ fn asked(status: &Status, plan: Option<&Plan>) -> String {
         None => candidate,
     };
     let due = plan.filter(|plan| plan.work.steps > 0);
-    let steps = due.map_or_else(String::new, |plan| format!(", {}", counted(plan.work.steps, unit(Some(plan)))));
+    let steps = due.map_or_else(String::new, |plan| format!(", {}", counted(plan.due(), unit(Some(plan)))));
     let base = plan.and_then(|plan| base::describe(&plan.native()?.base));
     let base = base.map_or_else(String::new, |base| format!(" Its parameters began as those of {base}."));
     let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));

@@ -1,10 +1,16 @@
 //! Snapshots, replays, and how they differ.
 
+use xt_core::canonical::Value;
 use xt_core::digest::Digest;
+use xt_core::manifest::branch::{
+    Branch, Change, Departure, Effect, Future, FutureStep, Noise, Purpose, Replicate, Uncertainty,
+};
+use xt_core::manifest::candidate::Regime;
 use xt_core::manifest::replay::{
     Audit, Component, ComponentDifference, Divergence, Localization, Outcome, OutputComparison, PinDifference, Replay,
     Segment, TraceDiff,
 };
+use xt_core::manifest::run::Status;
 use xt_core::manifest::snapshot::{FieldDifference, Part, Snapshot, SnapshotDiff, TensorDifference, TensorState};
 use xt_core::manifest::trace::{Cursor, Generator, StageName};
 
@@ -123,4 +129,68 @@ pub fn replays() -> Vec<Replay> {
         replay(Outcome::Diverged, Some(parted.clone()), Some(digest("recorded")), None),
         replay(Outcome::Diverged, Some(parted), Some(digest("recorded")), Some(digest("other"))),
     ]
+}
+
+fn change() -> Change {
+    Change { path: String::from("optimizer.learning_rate"), value: Value::Float(number(0.125)) }
+}
+
+pub fn departures() -> Vec<Departure> {
+    let departure = |purpose, set, noise, horizons, future| Departure {
+        purpose,
+        run: digest("run"),
+        plan: digest("plan"),
+        root: digest("root"),
+        snapshot: digest("snapshot"),
+        step: 5,
+        set,
+        noise,
+        replicate: 1,
+        horizons,
+        future,
+    };
+    let noise = Noise { relative: number(0.125), seed: 3 };
+    vec![
+        departure(Purpose::Branch, vec![change()], Some(noise), vec![1, 2], Some(digest("future"))),
+        departure(Purpose::Rollback, Vec::new(), None, Vec::new(), None),
+    ]
+}
+
+pub fn futures() -> Vec<Future> {
+    let steps = vec![FutureStep { digest: digest("samples"), micro_batches: vec![vec![3, 1], vec![2]] }];
+    vec![Future { dataset: digest("dataset"), seed: 7, after: 5, steps }]
+}
+
+pub fn branches() -> Vec<Branch> {
+    let branch = |given: Option<Digest>, figure| Branch {
+        snapshot: digest("snapshot"),
+        step: 5,
+        purpose: Purpose::Branch,
+        arm: String::from("optimizer.learning_rate=0.125"),
+        set: vec![change()],
+        noise: figure,
+        regime: Regime::Exact,
+        calibration: given,
+        future: digest("future"),
+        effects: vec![Effect { horizon: 2, loss: figure, effect: figure, mean_effect: figure, deviation: figure }],
+        replicates: vec![Replicate {
+            replicate: 1,
+            run: digest("run"),
+            no_op: digest("no-op"),
+            status: Status::Succeeded,
+            loss: vec![figure],
+            gradient_norm: vec![figure],
+            shock: figure,
+            unstable: vec![7],
+            skipped: 0,
+            replay: digest("chain"),
+            final_state: given,
+            steps: 2,
+            wall_nanoseconds: given.map(|_| 9),
+            cpu_nanoseconds: given.map(|_| 8),
+            peak_memory_bytes: given.map(|_| 7),
+        }],
+        uncertainty: Uncertainty::None,
+    };
+    vec![branch(None, None), branch(Some(digest("calibration")), Some(number(0.125)))]
 }

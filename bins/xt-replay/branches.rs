@@ -1,0 +1,69 @@
+//! Recorded branches against the no-op of their set, without running anything.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use xt_cli::{Common, Error, Output, Source, note, read_documents};
+use xt_core::fault::{Exit, Faults};
+use xt_core::field::Manifest as _;
+use xt_core::manifest::branch::Future;
+use xt_core::manifest::run::Run;
+use xt_core::verb::bind;
+use xt_core::verb::branches::{COLUMNS, Ran, cells, csv, effects, no_op, sentence};
+use xt_store::Store;
+
+/// What is asked of recorded branches.
+#[derive(clap::Args, Debug)]
+pub(crate) struct BranchesArguments {
+    /// Run records of branches and of their no-op: files, digests or - [default: standard input]
+    #[arg(value_name = "RUN")]
+    runs: Vec<OsString>,
+    /// Write one labelled line for each replicate and horizon instead
+    #[arg(long)]
+    cells: bool,
+    /// Write the cells as a table of comma-separated values into FILE, too
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+/// Writes what came of the branches.
+pub(crate) fn branches(arguments: &BranchesArguments, common: &Common, output: Option<&Path>) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let sources: Vec<Source> = arguments.runs.iter().map(|name| Source::from(name.as_os_str())).collect();
+    let mut all = Vec::new();
+    for (place, document) in read_documents(&sources, &lookup)?.iter().enumerate() {
+        let run = Run::decode(&document.value)?;
+        let mut papers = xt_bundle::papers(&store, &run, true)?;
+        let mut faults = std::mem::take(&mut papers.faults);
+        bind::check_told(&papers.evidence(&run), &mut faults);
+        if !faults.is_empty() {
+            return Err(faults.within(&format!("run {}", place + 1)).into());
+        }
+        let Some(future) = papers.plan.departure.as_ref().and_then(|departure| departure.future) else {
+            let message = format!("the run {} is no branch that ends at a horizon", run.id());
+            return Err(Faults::one(format!("run {}#/plan", place + 1), "branch.none", message).into());
+        };
+        let future: Future = store.manifest(future)?;
+        all.push(Ran { run, plan: papers.plan, steps: papers.steps, future });
+    }
+    let found = effects(&all)?;
+    let labelled = || found.iter().flat_map(|branch| cells(branch, no_op(branch, &found)));
+    if let Some(path) = &arguments.csv {
+        let mut table = Output::new(Some(path))?;
+        table.line(&COLUMNS.join(","))?;
+        labelled().try_for_each(|cell| table.line(&csv(&cell)))?;
+        table.finish()?;
+    }
+    let mut output = Output::new(output)?;
+    if arguments.cells {
+        labelled().try_for_each(|cell| output.line(&cell.canonical()))?;
+    } else {
+        found.iter().try_for_each(|branch| output.line(&branch.encode().canonical()))?;
+    }
+    output.finish()?;
+    for branch in &found {
+        note(common, &format!("branch {}", sentence(branch)));
+    }
+    Ok(Exit::Yes)
+}
