@@ -6,5 +6,6 @@ pub mod descriptor;
 pub mod memory;
 mod shim;
 pub mod switches;
+pub mod wide;
 
 pub use shim::TorchError;

@@ -1,13 +1,15 @@
 //! What the counts of every stage cost: steps with and without them, in turns, on the same parameters and tokens.
 //!
-//! A step here is what the worker does between two lines of a trace: forward, backward, norm, clipping, update, digests.
-//! Two figures: the time inside the counting as a share of the step around it, which decides, since other work on the
-//! machine slows both alike; and how much longer a step with counts is than the one without beside it, in time of this
-//! thread on a processor, which holds everything and is as noisy as the machine.
+//! A step here is what the thread of the worker that computes does between two lines of a trace: forward, backward, norm,
+//! clipping, update. Digests are taken, but their time is left out of it, since the worker takes them in another thread.
+//! Two figures: the time that the counting adds, as a share of a step without it, which decides: what it takes between
+//! modules, and how much longer norm and update take when they count on their way, each against the same pass without in the
+//! step beside it. And how much longer a whole step with counts is than the one beside it, in time of this thread on a
+//! processor, which holds everything and is as noisy as the machine.
 
 use std::error::Error;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tch::{Reduction, Tensor};
 use xt_core::manifest::candidate::{Decay, Model, Optimizer};
@@ -16,9 +18,9 @@ use xt_torch::memory::Flat;
 use xt_trainer::layout;
 use xt_trainer::model::gpt::{Gpt, Sizes, blind};
 use xt_trainer::model::inner;
-use xt_trainer::optim::{self, Optim, Update, clipping_factor, norm};
+use xt_trainer::optim::{Optim, Update, clipping_factor, norm};
 use xt_trainer::parameters::Parameters;
-use xt_trainer::probe::Counts;
+use xt_trainer::probe::{Counts, Glance};
 
 /// What may be spent on counting, as a share of a step without it.
 struct Case {
@@ -67,8 +69,27 @@ struct Bench {
     optimizer: Optim,
     seen: Tensor,
     due: Tensor,
-    /// Time spent inside the counting.
-    counting: Duration,
+    /// Where the time of the last steps went.
+    spent: Spent,
+}
+
+/// Where the time of steps went, in seconds.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    /// In counting beside the computation.
+    counting: f64,
+    /// In the norm of the gradients and in the update, which count on their way or not.
+    passes: f64,
+    /// In all of it but the digests.
+    step: f64,
+}
+
+/// Adds how long `work` takes to `to`.
+fn timed<R>(to: &mut f64, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    *to += start.elapsed().as_secs_f64();
+    result
 }
 
 fn finite(value: f64) -> Result<Finite, Box<dyn Error>> {
@@ -109,54 +130,64 @@ impl Bench {
             seen: Tensor::f_from_slice(&tokens[..tokens.len() - 1])?.f_view(shape)?,
             due: Tensor::f_from_slice(&tokens[1..])?,
             parameters,
-            counting: Duration::ZERO,
+            spent: Spent::default(),
         })
     }
 
     /// One step; `stages` has five counts, or none.
-    fn step(&mut self, mut stages: Option<&mut [Counts; 5]>) -> Result<(), Box<dyn Error>> {
+    fn step(&mut self, stages: Option<&mut [Counts; 5]>) -> Result<(), Box<dyn Error>> {
+        let mut whole = 0.0;
+        timed(&mut whole, || self.compute(stages))?;
+        self.spent.step += whole;
+        let layout = &self.parameters.layout;
+        let rows = [&self.gradients, &self.parameters.values];
+        std::hint::black_box(rows.map(|row| layout::digest(layout, &[("", row)])));
+        std::hint::black_box(self.optimizer.digest(None));
+        Ok(())
+    }
+
+    fn compute(&mut self, mut stages: Option<&mut [Counts; 5]>) -> Result<(), Box<dyn Error>> {
+        let Spent { counting, passes, .. } = &mut self.spent;
         self.gradients.values_mut().fill(0.0);
         let logits = match &mut stages {
             Some([input, forward, ..]) => {
                 let tokens = Vec::<i64>::try_from(self.seen.f_view(-1)?)?;
-                let start = Instant::now();
-                input.look_at_tokens(&tokens);
-                self.counting += start.elapsed();
-                let counting = &mut self.counting;
+                timed(counting, || input.look_at_tokens(&tokens));
                 self.model.forward(&self.seen, None, &mut |name, tensor| {
-                    if inner(name) {
-                        return Ok(());
-                    }
-                    let start = Instant::now();
-                    let looked = forward.look(name, tensor);
-                    *counting += start.elapsed();
-                    looked
+                    if inner(name) { Ok(()) } else { timed(counting, || forward.look(name, tensor)) }
                 })?
             }
             None => self.model.forward(&self.seen, None, &mut blind)?,
         };
         let loss = logits.f_cross_entropy_loss::<Tensor>(&self.due, None, Reduction::Mean, -100, 0.0)?;
         loss.f_backward()?;
-        let layout = &self.parameters.layout;
-        if let Some([_, _, of_loss, backward, _]) = &mut stages {
-            let start = Instant::now();
-            of_loss.look("loss", &loss)?;
-            optim::look(layout, "", &self.gradients, backward);
-            self.counting += start.elapsed();
+        let (layout, gradients) = (&self.parameters.layout, self.gradients.values());
+        let mut glances = [Glance::default(); 2];
+        let [of_gradients, of_update] = &mut glances;
+        let counts = stages.is_some();
+        let norm = timed(passes, || {
+            if counts { norm(gradients, |block| of_gradients.see(block)) } else { norm(gradients, |_| ()) }
+        });
+        let update = Update { gradients, rate: 1e-4, factor: clipping_factor(norm, 1.0) };
+        let (optimizer, values) = (&mut self.optimizer, self.parameters.values.values_mut());
+        timed(passes, || {
+            if counts {
+                optimizer.update(layout, values, update, |block| of_update.see(block));
+            } else {
+                optimizer.update(layout, values, update, |_| ());
+            }
+        });
+        if let Some([_, _, of_loss, backward, optimizer]) = stages {
+            let finite = timed(counting, || {
+                of_loss.look("loss", &loss)?;
+                let parameters = layout.parameters();
+                Ok::<_, Box<dyn Error>>([
+                    backward.settle(parameters, glances[0]),
+                    optimizer.settle(3 * parameters, glances[1]),
+                ])
+            })?;
+            assert_eq!(finite, [true; 2], "this training explodes, and the counting is another one");
         }
-        let mut digests = vec![layout::digest(layout, &[("", &self.gradients)])];
-        let factor = clipping_factor(norm(self.gradients.values()), 1.0);
-        let update = Update { gradients: self.gradients.values(), rate: 1e-4, factor };
-        self.optimizer.update(layout, self.parameters.values.values_mut(), update);
-        if let Some([.., optimizer]) = &mut stages {
-            let start = Instant::now();
-            optim::look(layout, "", &self.parameters.values, optimizer);
-            self.optimizer.look(optimizer);
-            self.counting += start.elapsed();
-        }
-        digests.push(layout::digest(layout, &[("", &self.parameters.values)]));
-        digests.push(self.optimizer.digest(None));
-        std::hint::black_box(digests);
         Ok(())
     }
 }
@@ -171,26 +202,24 @@ fn processor_time() -> Result<f64, Box<dyn Error>> {
 struct Pair {
     with: f64,
     without: f64,
-    /// Time inside the counting by the time of the step around it.
-    inside: f64,
+    /// What the counting added by the time of the step without it.
+    added: f64,
 }
 
 fn pair(bench: &mut Bench, steps: u32, counts_first: bool) -> Result<Pair, Box<dyn Error>> {
-    let (mut with, mut without, mut inside) = (0.0, 0.0, 0.0);
+    let mut sides = [(0.0, Spent::default()); 2];
     for counts in [counts_first, !counts_first] {
-        let (start, begun) = (processor_time()?, Instant::now());
-        bench.counting = Duration::ZERO;
+        let start = processor_time()?;
+        bench.spent = Spent::default();
         for _ in 0..steps {
             let mut stages = <[Counts; 5]>::default();
             bench.step(counts.then_some(&mut stages))?;
             std::hint::black_box(&stages);
         }
-        *(if counts { &mut with } else { &mut without }) = (processor_time()? - start) / f64::from(steps);
-        if counts {
-            inside = bench.counting.as_secs_f64() / begun.elapsed().saturating_sub(bench.counting).as_secs_f64();
-        }
+        sides[usize::from(counts)] = ((processor_time()? - start) / f64::from(steps), bench.spent);
     }
-    Ok(Pair { with, without, inside })
+    let [(without, bare), (with, counting)] = sides;
+    Ok(Pair { with, without, added: (counting.counting + counting.passes - bare.passes) / bare.step })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -209,17 +238,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let pairs: Vec<Pair> =
             (0..case.pairs).map(|i| pair(&mut bench, case.steps, i % 2 == 0)).collect::<Result<_, _>>()?;
         let middle = |of: fn(&Pair) -> f64| median(pairs.iter().map(of).collect());
-        let (share, longer) = (middle(|pair| pair.inside), middle(|pair| pair.with / pair.without - 1.0));
+        let (share, longer) = (middle(|pair| pair.added), middle(|pair| pair.with / pair.without - 1.0));
         let step = middle(|pair| pair.without);
         let parameters = bench.parameters.layout.parameters();
         println!(
-            "stage counts, {:10} ({parameters:8} parameters, width {:3}): {:5.2} % of a step of {:8.3} ms, at most {:.0} %; \
-             steps with counts are {:5.2} % longer",
+            "stage counts, {:10} ({parameters:8} parameters, width {:3}): {:5.2} % of a step, at most {:.0} %; a step with \
+             digests takes {:8.3} ms and with counts {:5.2} % longer",
             case.name,
             bench.sizes.width,
             share * 100.0,
-            step / 1e6,
             case.limit * 100.0,
+            step / 1e6,
             longer * 100.0
         );
         if share > case.limit {

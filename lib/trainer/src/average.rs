@@ -2,11 +2,13 @@
 
 use xt_core::digest::Digest;
 use xt_core::manifest::candidate::Averaging;
+use xt_torch::wide::wide;
 
 use crate::fault::TrainError;
 use crate::layout;
 use crate::optim::Row;
 use crate::parameters::{Parameters, narrowed};
+use crate::probe::BLOCK;
 
 /// An exponential moving average of the parameters.
 #[derive(Debug)]
@@ -42,21 +44,29 @@ impl Average {
     }
 
     /// Takes in the parameters after the update of `step`: `a += (1 - decay) * (w - a)`, as PyTorch's
-    /// `get_ema_multi_avg_fn` moves it; a copy up to the first step.
-    pub fn take_in(&mut self, step: u64, values: &[f32]) {
-        let average = self.row.values.values_mut();
-        if step <= self.first_step {
-            return average.copy_from_slice(values);
-        }
-        let share = narrowed(1.0 - self.decay);
-        for (average, value) in average.iter_mut().zip(values) {
-            *average += share * (value - *average);
+    /// `get_ema_multi_avg_fn` moves it; a copy up to the first step. `seen` is shown what the average then holds.
+    pub fn take_in(&mut self, step: u64, values: &[f32], mut seen: impl FnMut(&[f32])) {
+        let share = (step > self.first_step).then(|| narrowed(1.0 - self.decay));
+        for (average, values) in self.row.values.values_mut().chunks_mut(BLOCK).zip(values.chunks(BLOCK)) {
+            match share {
+                None => average.copy_from_slice(values),
+                Some(share) => wide(|| follow(average, values, share)),
+            }
+            seen(average);
         }
     }
 
     /// Digest of the average by the parameters' names.
     pub fn digest(&self) -> Digest {
         layout::digest(&self.row.layout, &[("", &self.row.values)])
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is compiled for the vectors of its caller")]
+fn follow(average: &mut [f32], values: &[f32], share: f32) {
+    for (average, value) in average.iter_mut().zip(values) {
+        *average += share * (value - *average);
     }
 }
 
@@ -77,7 +87,7 @@ mod tests {
         let mut average = Average::new(&averaging, &parameters).unwrap().unwrap();
         let mut seen = vec![average.memory().values.values()[0]];
         for (step, value) in (1..).zip([3.0f32, 5.0, 9.0, 9.0]) {
-            average.take_in(step, &vec![value; parameters.layout.length()]);
+            average.take_in(step, &vec![value; parameters.layout.length()], |_| ());
             seen.push(average.memory().values.values()[0]);
         }
         assert_eq!(seen, [1.0, 3.0, 5.0, 6.0, 6.75]);

@@ -17,18 +17,21 @@ use xt_core::number::Finite;
 use xt_core::verb::groups::{Handling, handling};
 use xt_core::verb::snapshot::optimizer_digest;
 use xt_torch::memory::Flat;
+use xt_torch::wide::wide;
 
 use crate::fault::TrainError;
 use crate::layout::{self, Declared, Layout, Span, Start};
 use crate::parameters::narrowed;
-use crate::probe::Counts;
+use crate::probe::{BLOCK, Counts};
 
 /// An optimiser and its whole state.
 #[derive(Debug)]
 pub struct Optim {
     settings: Optimizer,
     /// Neighbouring parameters that are updated alike; frozen ones are in none.
-    stretches: Vec<Stretch>,
+    stretches: Vec<Alike>,
+    /// What lies between those.
+    rest: Vec<Range<usize>>,
     /// Rows of state, sorted by the prefix of their names.
     rows: Vec<Row>,
     /// Updates made so far.
@@ -68,11 +71,18 @@ struct Scale {
     updates: u64,
 }
 
-/// Values of a row that are updated alike.
+/// Neighbouring values of a row that are updated alike.
 #[derive(Clone, Debug, PartialEq)]
-struct Stretch {
+struct Alike {
     place: Range<usize>,
     handling: Handling,
+}
+
+/// Weights that are updated alike, with their gradients.
+#[derive(Debug)]
+struct Stretch<'a> {
+    values: &'a mut [f32],
+    gradients: &'a [f32],
 }
 
 impl Row {
@@ -104,7 +114,8 @@ impl Optim {
             handling(settings, groups, name, shape.len())
         };
         let stretches = stretches(layout, handling);
-        Ok(Self { settings: settings.clone(), stretches, rows: rows?, updates: 0 })
+        let rest = rest(&stretches, layout.length());
+        Ok(Self { settings: settings.clone(), stretches, rest, rows: rows?, updates: 0 })
     }
 
     /// Updates made so far.
@@ -116,58 +127,73 @@ impl Optim {
     /// stretches are the plan's. Taken apart without `..`: a new field does not compile until someone decides whether it
     /// is remembered.
     pub fn memory(&self) -> (&[Row], u64) {
-        let Self { settings: _, stretches: _, rows, updates } = self;
+        let Self { settings: _, stretches: _, rest: _, rows, updates } = self;
         (rows, *updates)
     }
 
     /// The same, to be filled from a snapshot.
     pub fn memory_mut(&mut self) -> (&mut [Row], &mut u64) {
-        let Self { settings: _, stretches: _, rows, updates } = self;
+        let Self { settings: _, stretches: _, rest: _, rows, updates } = self;
         (rows, updates)
     }
 
-    /// Changes `values` in place.
-    pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>) {
+    /// Changes `values` in place. `seen` is shown everything that they and the state then hold, most of it while it is still
+    /// in the cache: each value once, in any order, and zeros between them.
+    pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>, mut seen: impl FnMut(&[f32])) {
         self.updates += 1;
-        for Stretch { place, handling } in self.stretches.clone() {
+        for Alike { place, handling } in self.stretches.clone() {
             let rate = update.rate * handling.rate_factor;
             let scale = Scale { rate, factor: update.factor, updates: self.updates };
-            let (values, gradients) = (&mut values[place.clone()], &update.gradients[place.clone()]);
+            let stretch = Stretch { values: &mut values[place.clone()], gradients: &update.gradients[place.clone()] };
+            let (decay, rows, seen) = (handling.decay, self.rows.as_mut_slice(), &mut seen);
             match &self.settings {
                 Optimizer::AdamW { beta1, beta2, epsilon, .. } | Optimizer::Adam { beta1, beta2, epsilon, .. } => {
                     let [beta1, beta2, epsilon] = [beta1, beta2, epsilon].map(|number| number.get());
-                    let settings = adam::Settings { beta1, beta2, epsilon, decay: handling.decay };
                     let coupled = matches!(self.settings, Optimizer::Adam { .. });
-                    let kernel = if coupled { adam::coupled } else { adam::decoupled };
-                    let [first, second] = self.rows.as_mut_slice() else { continue };
-                    kernel(values, gradients, [first.at(&place), second.at(&place)], &settings, scale);
+                    let settings = adam::Settings { beta1, beta2, epsilon, decay, coupled };
+                    let [first, second] = rows else { continue };
+                    adam::update(stretch, [first.at(&place), second.at(&place)], &settings, scale, seen);
                 }
                 Optimizer::Lion { beta1, beta2, .. } => {
-                    let settings = lion::Settings { beta1: beta1.get(), beta2: beta2.get(), decay: handling.decay };
-                    let [momentum] = self.rows.as_mut_slice() else { continue };
-                    lion::update(values, gradients, momentum.at(&place), &settings, scale);
+                    let settings = lion::Settings { beta1: beta1.get(), beta2: beta2.get(), decay };
+                    let [momentum] = rows else { continue };
+                    lion::update(stretch, momentum.at(&place), &settings, scale, seen);
                 }
                 Optimizer::Sgd { momentum, nesterov, .. } => {
-                    let (momentum, nesterov) = (momentum.get(), *nesterov);
-                    let settings = sgd::Settings { momentum, nesterov, decay: handling.decay };
-                    match self.rows.first_mut() {
-                        Some(buffer) => sgd::momentum(values, gradients, buffer.at(&place), &settings, scale),
-                        None => sgd::plain(values, gradients, &settings, scale),
+                    let settings = sgd::Settings { momentum: momentum.get(), nesterov: *nesterov, decay };
+                    match rows.first_mut() {
+                        Some(buffer) => sgd::momentum(stretch, buffer.at(&place), &settings, scale, seen),
+                        None => sgd::plain(stretch, &settings, scale, seen),
                     }
                 }
                 Optimizer::Adafactor { decay_power, epsilon, minimum_scale, update_limit, .. } => {
                     let numbers =
                         [decay_power, epsilon, minimum_scale, update_limit].map(|number: &Finite| number.get());
                     let [decay_power, epsilon, minimum_scale, update_limit] = numbers;
-                    let decay = handling.decay;
                     let settings = adafactor::Settings { decay_power, epsilon, minimum_scale, update_limit, decay };
+                    let Stretch { values, gradients } = stretch;
                     let spans = layout.spans().iter().filter(|span| place.contains(&span.offset));
                     for span in spans {
                         let at = span.offset - place.start..span.offset - place.start + span.count;
-                        let Some(moment) = moment(&mut self.rows, span) else { continue };
+                        let Some(moment) = moment(rows, span) else { continue };
                         adafactor::update(&mut values[at.clone()], &gradients[at], moment, &settings, scale);
                     }
+                    seen(values);
                 }
+            }
+        }
+        self.show_rest(values, &mut seen);
+    }
+
+    /// Shows what lies outside of all stretches, and the rows that no stretch cuts.
+    fn show_rest(&self, values: &[f32], seen: &mut impl FnMut(&[f32])) {
+        if let Optimizer::Adafactor { .. } = &self.settings {
+            self.rows.iter().for_each(|row| seen(row.values.values()));
+        }
+        for place in &self.rest {
+            seen(&values[place.clone()]);
+            if !matches!(self.settings, Optimizer::Adafactor { .. }) {
+                self.rows.iter().for_each(|row| seen(&row.values.values()[place.clone()]));
             }
         }
     }
@@ -202,11 +228,11 @@ impl Row {
 }
 
 /// Cuts a row into stretches of parameters that are treated alike, in the order of memory.
-fn stretches(layout: &Layout, handling: impl Fn(&Span) -> Option<Handling>) -> Vec<Stretch> {
+fn stretches(layout: &Layout, handling: impl Fn(&Span) -> Option<Handling>) -> Vec<Alike> {
     let mut spans: Vec<&Span> = layout.spans().iter().filter(|span| span.count > 0).collect();
     spans.sort_by_key(|span| span.offset);
     // Whether the parameter before is in no stretch.
-    let (mut stretches, mut frozen): (Vec<Stretch>, _) = (Vec::new(), false);
+    let (mut stretches, mut frozen): (Vec<Alike>, _) = (Vec::new(), false);
     for span in spans {
         let Some(handling) = handling(span) else {
             frozen = true;
@@ -215,11 +241,18 @@ fn stretches(layout: &Layout, handling: impl Fn(&Span) -> Option<Handling>) -> V
         let end = span.offset + span.count;
         match stretches.last_mut() {
             Some(last) if last.handling == handling && !frozen => last.place.end = end,
-            _ => stretches.push(Stretch { place: span.offset..end, handling }),
+            _ => stretches.push(Alike { place: span.offset..end, handling }),
         }
         frozen = false;
     }
     stretches
+}
+
+/// The places of a row of this length that are in none of the stretches.
+fn rest(stretches: &[Alike], length: usize) -> Vec<Range<usize>> {
+    let starts = std::iter::once(0).chain(stretches.iter().map(|alike| alike.place.end));
+    let ends = stretches.iter().map(|alike| alike.place.start).chain([length]);
+    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| start..end).collect()
 }
 
 /// The rows of Adafactor: means over columns and over rows of parameters with two dimensions or more, over the last two of
@@ -262,10 +295,20 @@ pub fn look(layout: &Layout, prefix: &str, row: &Flat, counts: &mut Counts) {
 }
 
 /// Global 2-norm of a row: squares are summed in binary64, in eight lanes that are added at the end, always in the same
-/// order. The gaps of the row are zero and add nothing.
-pub fn norm(row: &[f32]) -> f64 {
+/// order. The gaps of the row are zero and add nothing. `seen` is shown the row block by block.
+pub fn norm(row: &[f32], mut seen: impl FnMut(&[f32])) -> f64 {
     let mut lanes = [0.0f64; 8];
-    let (blocks, rest) = row.as_chunks::<8>();
+    for block in row.chunks(BLOCK) {
+        lanes = wide(|| with_squares(lanes, block));
+        seen(block);
+    }
+    lanes.iter().sum::<f64>().sqrt()
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is compiled for the vectors of its caller")]
+fn with_squares(mut lanes: [f64; 8], values: &[f32]) -> [f64; 8] {
+    let (blocks, rest) = values.as_chunks::<8>();
     for block in blocks {
         for (lane, value) in lanes.iter_mut().zip(block) {
             *lane += f64::from(*value) * f64::from(*value);
@@ -274,7 +317,7 @@ pub fn norm(row: &[f32]) -> f64 {
     for (lane, value) in lanes.iter_mut().zip(rest) {
         *lane += f64::from(*value) * f64::from(*value);
     }
-    lanes.iter().sum::<f64>().sqrt()
+    lanes
 }
 
 /// Factor that brings a gradient of this norm down to `maximum`: `maximum / (norm + 1e-6)` where that is below 1, as

@@ -7,15 +7,16 @@ use tch::{Kind, Tensor};
 use xt_core::manifest::trace::{Stage, StageName};
 use xt_core::number::Finite;
 use xt_torch::memory::floats;
+use xt_torch::wide::wide;
 
 use crate::fault::TrainError;
 
 /// Names kept of tensors that held a non-finite value.
 const NAMES: usize = 8;
-/// Values looked at together before a closer look.
-const BLOCK: usize = 4096;
+/// Values looked at together: so few stay in the nearest cache, also beside two other rows.
+pub const BLOCK: usize = 2048;
 /// Values looked at at once.
-const LANES: usize = 16;
+const LANES: usize = 32;
 /// The bits of positive infinity: without the sign, every NaN lies above and every finite number below.
 const INFINITY: u32 = 0x7f80_0000;
 
@@ -49,9 +50,9 @@ impl Counts {
         let before = self.non_finite();
         self.checked += values.len() as u64;
         for block in values.chunks(BLOCK) {
-            match largest(block) {
-                Some(largest) => self.largest = self.largest.max(largest),
-                None => block.iter().for_each(|value| self.count(*value)),
+            match wide(|| largest(block)) {
+                largest if largest < INFINITY => self.largest = self.largest.max(largest),
+                _ => block.iter().for_each(|value| self.count(*value)),
             }
         }
         if self.non_finite() > before && self.tensors.len() < NAMES {
@@ -60,6 +61,17 @@ impl Counts {
                 self.tensors.push(name);
             }
         }
+    }
+
+    /// Counts so many values that `glance` has seen, if all of them are finite. If not, it counts nothing and says so: then
+    /// they must be looked at one tensor after the other.
+    #[must_use]
+    pub fn settle(&mut self, checked: u64, glance: Glance) -> bool {
+        if glance.is_finite() {
+            self.checked += checked;
+            self.largest = self.largest.max(glance.largest);
+        }
+        glance.is_finite()
     }
 
     /// Counts whole numbers, such as tokens: all of them are finite.
@@ -99,23 +111,40 @@ impl Counts {
     }
 }
 
-/// Bits of the largest magnitude; `None` when a value is not finite. In lanes, and with instructions that every x86-64
-/// processor has: the sum below reaches the top bit exactly for what is not finite, and floats order as their bits do.
-fn largest(values: &[f32]) -> Option<u32> {
-    const ABOVE: u32 = (1 << 31) - INFINITY;
-    let (mut reached, mut largest) = ([0u32; LANES], [0.0f32; LANES]);
+/// What a pass that does something else with some values sees of them on its way, while they are in the cache: all there is
+/// to count as long as they are finite, and otherwise that they are not. Zeros beside them change nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// Bits of the largest magnitude.
+    largest: u32,
+}
+
+impl Glance {
+    /// Sees `values`.
+    pub fn see(&mut self, values: &[f32]) {
+        self.largest = self.largest.max(wide(|| largest(values)));
+    }
+
+    /// Whether all that was seen is finite.
+    pub const fn is_finite(self) -> bool {
+        self.largest < INFINITY
+    }
+}
+
+/// Bits of the largest magnitude, which reach those of infinity exactly when a value is not finite: the only pass over
+/// values that are, in lanes and without a branch. Compared with a sign, which the narrowest vectors can.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is compiled for the vectors of its caller")]
+fn largest(values: &[f32]) -> u32 {
+    let mut lanes = [0i32; LANES];
     let (blocks, rest) = values.as_chunks::<LANES>();
     for block in blocks {
-        for lane in 0..LANES {
-            let magnitude = magnitude(block[lane]);
-            reached[lane] |= magnitude + ABOVE;
-            let value = f32::from_bits(magnitude);
-            largest[lane] = if value > largest[lane] { value } else { largest[lane] };
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane = (*lane).max(magnitude(*value).cast_signed());
         }
     }
     let rest = rest.iter().map(|value| magnitude(*value)).max().unwrap_or(0);
-    let reached = reached.iter().fold(rest + ABOVE, |all, lane| all | lane) >> 31;
-    (reached == 0).then(|| largest.iter().map(|value| value.to_bits()).fold(rest, u32::max))
+    lanes.iter().map(|lane| lane.cast_unsigned()).fold(rest, u32::max)
 }
 
 /// The bits without the sign: they order as the magnitudes do.
@@ -141,7 +170,10 @@ mod tests {
         let mut counts = Counts::default();
         counts.look_at(|| "x".into(), &values);
         let stage = counts.stage(StageName::Forward);
-        assert_eq!((stage.checked, stage.nan, stage.positive_infinite, stage.negative_infinite), (12_295, 3, 1, 2));
+        assert_eq!(
+            (stage.checked, stage.nan, stage.positive_infinite, stage.negative_infinite),
+            (values.len() as u64, 3, 1, 2)
+        );
         assert_eq!((stage.maximum.get(), stage.tensors), (7.5, vec!["x".to_string()]));
     }
 
@@ -172,6 +204,29 @@ mod tests {
         assert_eq!(counts.stage(StageName::Loss).maximum.get(), f64::from(f32::MAX));
         assert!(counts.stage(StageName::Loss).tensors.is_empty());
         assert_eq!(Counts::default().stage(StageName::Loss).maximum.get(), 0.0);
+    }
+
+    #[test]
+    fn a_glance_settles_what_is_finite_and_nothing_else() {
+        let mut values = vec![0.25f32; BLOCK + 77];
+        values[BLOCK + 70] = -3.5;
+        let glance = |values: &[f32]| {
+            let mut glance = Glance::default();
+            values.chunks(1000).for_each(|part| glance.see(part));
+            glance
+        };
+        let (mut looked, mut settled) = (Counts::default(), Counts::default());
+        looked.look_at(String::new, &values);
+        assert!(settled.settle(values.len() as u64, glance(&values)));
+        assert_eq!(settled, looked);
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in [0, 31, BLOCK, BLOCK + 76] {
+                let mut values = values.clone();
+                values[at] = bad;
+                assert!(!settled.settle(values.len() as u64, glance(&values)), "{bad} at {at}");
+            }
+        }
+        assert_eq!(settled, looked, "what is not finite settles nothing");
     }
 
     #[test]

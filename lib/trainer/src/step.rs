@@ -26,7 +26,7 @@ use crate::objective;
 use crate::optim::{self, Update};
 use crate::parameters::narrowed;
 use crate::precision;
-use crate::probe::Counts;
+use crate::probe::{Counts, Glance};
 use crate::recorder::{Coming, Hasher, Hashing, Loan, Unfinished};
 use crate::scaler::{self, Scaler};
 use crate::schedule::learning_rate;
@@ -114,16 +114,20 @@ impl Trainer {
         let batches = self.walk.step(self.state.steps);
         let mut seen = Seen::default();
         let loss = self.backward(&batches, &mut seen)?;
-        let layout = &self.state.parameters.layout;
-        optim::look(layout, "", &self.gradients, &mut seen.backward);
         let scale = self.scale();
-        let overflowed = scale > 1.0 && seen.overflowed();
-        if scale > 1.0 && !overflowed {
-            // Scales are powers of two, so this is exact but for numbers that vanish.
-            self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
-        }
+        let overflowed = scale > 1.0 && self.unscale(scale, &mut seen);
+        let layout = &self.state.parameters.layout;
         let gradients = hasher.begin(Hashing::of(Loan::of("", layout, &self.gradients)))?;
-        let norm = optim::norm(self.gradients.values());
+        let norm = if scale > 1.0 {
+            optim::norm(self.gradients.values(), |_| ())
+        } else {
+            let mut glance = Glance::default();
+            let norm = optim::norm(self.gradients.values(), |block| glance.see(block));
+            if !seen.backward.settle(layout.parameters(), glance) {
+                optim::look(layout, "", &self.gradients, &mut seen.backward);
+            }
+            norm
+        };
         if self.locates && seen.non_finite() && !overflowed {
             self.located = self.locate(&batches)?;
         }
@@ -131,8 +135,8 @@ impl Trainer {
         let rate = self.rate();
         let skipped = overflowed || (self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite());
         if !skipped {
-            self.update(rate, norm);
-            self.look_at_update(&mut seen.optimizer);
+            let glance = self.update(rate, norm);
+            self.look_at_update(glance, &mut seen.optimizer);
             if self.locates && self.located.is_none() && seen.optimizer.non_finite() > 0 {
                 self.located = locate::in_update(&self.state.memory());
             }
@@ -213,6 +217,17 @@ impl Trainer {
         Ok(first.or_else(|| locate::in_sum(&self.state.parameters.layout, &self.gradients, batches.len() as u64)))
     }
 
+    /// Counts the gradients of a scaled loss and divides them by the scale, unless they overflowed; gives whether they did.
+    fn unscale(&mut self, scale: f32, seen: &mut Seen) -> bool {
+        optim::look(&self.state.parameters.layout, "", &self.gradients, &mut seen.backward);
+        let overflowed = seen.overflowed();
+        if !overflowed {
+            // Scales are powers of two, so this is exact but for numbers that vanish.
+            self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
+        }
+        overflowed
+    }
+
     /// What the loss is multiplied by before it is computed backward.
     fn scale(&self) -> f32 {
         self.state.scaler.as_ref().map_or(1.0, Scaler::scale)
@@ -224,7 +239,8 @@ impl Trainer {
         learning_rate(&candidate.schedule, peak, self.state.steps, self.plan.work.steps)
     }
 
-    fn update(&mut self, rate: f64, norm: f64) {
+    /// Updates the parameters, and gives a glance at what then is remembered.
+    fn update(&mut self, rate: f64, norm: f64) -> Glance {
         let factor = match &self.candidate.clipping {
             Clipping::None {} => 1.0,
             Clipping::Norm { maximum } => optim::clipping_factor(norm, maximum.get()),
@@ -235,17 +251,25 @@ impl Trainer {
         };
         let State { parameters, optimizer, average, steps, .. } = &mut self.state;
         let update = Update { gradients: self.gradients.values(), rate, factor };
-        optimizer.update(&parameters.layout, parameters.values.values_mut(), update);
+        let mut glance = Glance::default();
+        optimizer.update(&parameters.layout, parameters.values.values_mut(), update, |block| glance.see(block));
         if let Some(average) = average {
-            average.take_in(*steps, parameters.values.values());
+            average.take_in(*steps, parameters.values.values(), |block| glance.see(block));
         }
+        glance
     }
 
-    fn look_at_update(&self, counts: &mut Counts) {
+    /// Counts what an update left: by the glance, or tensor by tensor where that saw something that is not finite.
+    fn look_at_update(&self, glance: Glance, counts: &mut Counts) {
         let memory = self.state.memory();
-        optim::look(memory.layout, "", memory.values, counts);
         // The scaler holds no result of an update.
-        for row in memory.rows.into_iter().filter(|row| row.prefix != scaler::PREFIX) {
+        let rows = || memory.rows.iter().filter(|row| row.prefix != scaler::PREFIX);
+        let checked = memory.layout.parameters() + rows().map(|row| row.layout.parameters()).sum::<u64>();
+        if counts.settle(checked, glance) {
+            return;
+        }
+        optim::look(memory.layout, "", memory.values, counts);
+        for row in rows() {
             optim::look(&row.layout, row.prefix, &row.values, counts);
         }
     }

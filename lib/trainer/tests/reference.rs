@@ -70,7 +70,7 @@ fn check_optimizer(name: &str, settings: &Optimizer) {
     let answers = numbers(&format!("/optimisers/{name}"));
     for (step, answer) in answers.as_array().unwrap().iter().enumerate() {
         let gradients = row(&ramp(12, 10 + step, 0.5), &ramp(5, 20 + step, 0.5));
-        optimizer.update(&layout, &mut values, Update { gradients: &gradients, rate: 0.1, factor: 1.0 });
+        optimizer.update(&layout, &mut values, Update { gradients: &gradients, rate: 0.1, factor: 1.0 }, |_| ());
         for (span, key) in layout.spans().iter().zip(["a", "b"]) {
             assert_close(span.of(&values), &list(&answer[key]), 1e-6, &format!("{name} step {step} {key}"));
         }
@@ -133,8 +133,8 @@ fn groups_and_averages_are_those_of_pytorch_and_frozen_values_stay() {
         for step in 0..6 {
             let gradients = row(&ramp(12, 10 + step, 0.5), &ramp(5, 20 + step, 0.5));
             let update = Update { gradients: &gradients, rate: 0.1, factor: 1.0 };
-            optimizer.update(&parameters.layout, parameters.values.values_mut(), update);
-            average.take_in(step as u64 + 1, parameters.values.values());
+            optimizer.update(&parameters.layout, parameters.values.values_mut(), update, |_| ());
+            average.take_in(step as u64 + 1, parameters.values.values(), |_| ());
             for (part, found) in [("values", &parameters.values), ("averages", &average.memory().values)] {
                 let answer = numbers(&format!("/grouped/{part}/{step}"));
                 let (a, b) = (&parameters.layout.spans()[0], &parameters.layout.spans()[1]);
@@ -191,7 +191,7 @@ fn clipping_by_value_gives_the_gradients_of_pytorch() {
 fn clipping_gives_the_norm_and_the_gradients_of_pytorch() {
     let answer = numbers("/clipping");
     let gradients = row(&ramp(12, 3, 4.0), &ramp(5, 4, 4.0));
-    let found = norm(&gradients);
+    let found = norm(&gradients, |_| ());
     assert!((found / answer["norm"].as_f64().unwrap() - 1.0).abs() < 1e-6);
     let factor = clipping_factor(found, 1.0);
     let clipped: Vec<f32> = gradients.iter().map(|value| value * factor).collect();
