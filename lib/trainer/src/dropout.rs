@@ -52,6 +52,11 @@ impl Dropout {
         (activations.threshold > 0 || adapters.threshold > 0).then_some(Self { seed, time, activations, adapters })
     }
 
+    /// Whether activations are dropped, and not only what enters an adapter.
+    pub const fn drops_activations(&self) -> bool {
+        self.activations.threshold > 0
+    }
+
     /// `activations` with some of them dropped; `place` names the layer.
     pub fn apply(&self, place: &str, activations: &Tensor) -> Result<Tensor, TrainError> {
         self.thin(self.activations, place, activations)

@@ -1,5 +1,6 @@
 //! The models, one file each. A new family is a file here and a line in [`family`].
 
+pub mod attention;
 pub mod cnn;
 pub mod dense;
 pub mod encoder;

@@ -27,7 +27,8 @@ fn demanded(execution: &Execution) -> Switches {
         fill_uninitialized_memory: false,
         onednn: execution.onednn,
         nnpack: false,
-        sdp_flash: false,
+        // Of the base of x86-64 that kernel calls the C library, which is not the same everywhere.
+        sdp_flash: execution.cpu_capability != CpuCapability::Default,
         sdp_mem_efficient: false,
         sdp_math: true,
         flush_denormal: false,
@@ -132,6 +133,8 @@ const fn math_mode(wanted: MathMode) -> i32 {
         MathMode::Compatible => 3,
         MathMode::Avx2Strict => STRICT + 10,
         MathMode::Avx512Strict => STRICT + 12,
+        MathMode::Avx2 => 10,
+        MathMode::Avx512 => 12,
     }
 }
 

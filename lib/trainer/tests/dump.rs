@@ -16,6 +16,7 @@ use xt_core::manifest::dataset::Format;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{StageName, Step};
 use xt_core::order::{Shape, Walk};
+use xt_torch::switches::{self, Switches};
 use xt_trainer::recorder::Hasher;
 use xt_trainer::step::Trainer;
 
@@ -141,6 +142,8 @@ fn until_non_finite(plan: &Plan) -> (Step, Dump) {
 
 /// The same over another file, of whose samples `pair` says what they show.
 fn until_non_finite_in(plan: &Plan, file: &str, pair: &dyn Fn(usize) -> Pair) -> (Step, Dump) {
+    // The dump computes attention by products, as the trainer does under the pins of these plans.
+    switches::set(Switches { sdp_flash: false, ..switches::get().unwrap() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(Digest::of(file.as_bytes()).hex()), file).unwrap();
     let (data, _) = xt_trainer::data::read(plan, folder.path()).unwrap();

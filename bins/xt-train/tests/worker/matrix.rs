@@ -256,6 +256,32 @@ fn a_llama_goes_on_bit_for_bit_too() {
     assert!(number == 12 && steps > 24 && controls >= 4);
 }
 
+/// The fastest pins of this processor, under which attention is one kernel and the matrix library is not strict, with heads
+/// whose values lie at odd places.
+#[test]
+fn the_fastest_pins_go_on_bit_for_bit_too() {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if !processor.contains("GenuineIntel") || !std::arch::is_x86_feature_detected!("avx2") {
+        return println!("nothing to show: the matrix library has these modes on Intel processors alone");
+    }
+    let wide = std::arch::is_x86_feature_detected!("avx512bw") && std::arch::is_x86_feature_detected!("avx512vl");
+    let pin = if wide { "avx512" } else { "avx2" };
+    let (mut number, mut checked) = (0, Checked::default());
+    for recipe in recipes().into_iter().step_by(5) {
+        let mut recipe: Vec<(&'static str, String)> =
+            recipe.into_iter().filter(|(from, _)| !from.starts_with("\"cpu_capability\"")).collect();
+        recipe.push(("\"cpu_capability\":\"default\"", format!("\"cpu_capability\":\"{pin}\"")));
+        recipe.push(("\"math_mode\":\"compatible\"", format!("\"math_mode\":\"{pin}\"")));
+        checked = [checked, check(number, &recipe)].into_iter().sum();
+        number += 1;
+    }
+    let Checked { steps, controls } = checked;
+    println!(
+        "{number} recipes under {pin}, {steps} restored steps equal in every component, {controls} control arms not"
+    );
+    assert!(number == 22 && steps > 44 && controls >= 8);
+}
+
 /// Tables and images with every optimiser and schedule, in both precisions; and records.
 #[test]
 fn tables_images_and_records_go_on_bit_for_bit_with_every_optimiser_schedule_and_precision() {

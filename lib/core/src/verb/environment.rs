@@ -20,6 +20,8 @@ pub fn environment(execution: &Execution) -> BTreeMap<String, String> {
         MathMode::Compatible => "COMPATIBLE",
         MathMode::Avx2Strict => "AVX2,STRICT",
         MathMode::Avx512Strict => "AVX512,STRICT",
+        MathMode::Avx2 => "AVX2",
+        MathMode::Avx512 => "AVX512",
     };
     let variables = [
         // Texts and times of the C library.
@@ -61,6 +63,8 @@ mod tests {
         );
         let capability = differs(with(1, CpuCapability::Avx2, MathMode::Compatible));
         assert_eq!(capability, ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"]);
-        assert_eq!(differs(with(1, CpuCapability::Default, MathMode::Avx512Strict)), ["MKL_CBWR"]);
+        for mode in [MathMode::Avx2Strict, MathMode::Avx512Strict, MathMode::Avx2, MathMode::Avx512] {
+            assert_eq!(differs(with(1, CpuCapability::Default, mode)), ["MKL_CBWR"]);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
 pub use crate::model::blind;
 use crate::model::low_rank::{LowRank, adapted};
-use crate::model::{Family, Look, Network, size};
+use crate::model::{Family, Look, Network, attention, size};
 use crate::parameters::Parameters;
 
 /// The sizes and constants of a model, as numbers of the tensor library.
@@ -170,6 +170,14 @@ pub struct Gpt {
     last: Affine,
     /// 0 where a position may look, minus infinity at later ones; (context, context).
     future: Tensor,
+    /// Whether attention may be one kernel.
+    fused: bool,
+}
+
+/// Queries, keys and values.
+fn parts(all: &[Tensor]) -> Result<[&Tensor; 3], TrainError> {
+    let [query, key, value] = all else { return Err(TrainError::Model("attention has three parts".into())) };
+    Ok([query, key, value])
 }
 
 impl Gpt {
@@ -185,6 +193,7 @@ impl Gpt {
             blocks: blocks?,
             last: Affine::of(parameters, "ln_f")?,
             future: future.f_triu(1)?,
+            fused: attention::allowed()?,
         })
     }
 
@@ -226,19 +235,22 @@ impl Gpt {
         let size = width / heads;
         let mixed = block.attention.linear(&block.before_attention.normalise(stream, &self.sizes)?, dropout)?;
         look("attention.mixed", &mixed)?;
-        let mixed = mixed.f_view([samples, time, 3, heads, size])?.f_permute([2, 0, 3, 1, 4])?.f_contiguous()?;
-        let parts = mixed.f_view([3, samples * heads, time, size])?.f_unbind(0)?;
-        let [query, key, value] = parts.as_slice() else {
-            return Err(TrainError::Model("attention has three parts".into()));
-        };
-        let future = self.future.f_narrow(0, 0, time)?.f_narrow(1, 0, time)?;
+        let mixed = mixed.f_view([samples, time, 3, heads, size])?.f_permute([2, 0, 3, 1, 4])?;
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
         let scale = 1.0 / (size as f64).sqrt();
-        let scores = future.f_baddbmm(query, &key.f_transpose(1, 2)?, 1.0, scale)?;
-        let weights = scores.f_softmax(-1, None)?;
-        look("attention.weights", &weights)?;
-        let weights = dropped(dropout, &format!("{}.attention", block.name), weights)?;
-        let seen = weights.f_bmm(value)?.f_view([samples, heads, time, size])?.f_transpose(1, 2)?;
+        let seen = if self.fused && attention::possible(dropout, &mixed) {
+            attention::causal(parts(&mixed.f_unbind(0)?)?, scale)?
+        } else {
+            let mixed = mixed.f_contiguous()?.f_view([3, samples * heads, time, size])?.f_unbind(0)?;
+            let [query, key, value] = parts(&mixed)?;
+            let future = self.future.f_narrow(0, 0, time)?.f_narrow(1, 0, time)?;
+            let scores = future.f_baddbmm(query, &key.f_transpose(1, 2)?, 1.0, scale)?;
+            let weights = scores.f_softmax(-1, None)?;
+            look("attention.weights", &weights)?;
+            let weights = dropped(dropout, &format!("{}.attention", block.name), weights)?;
+            weights.f_bmm(value)?.f_view([samples, heads, time, size])?
+        };
+        let seen = seen.f_transpose(1, 2)?;
         let out = block.attention_out.linear(&seen.f_reshape([samples * time, width])?, dropout)?;
         look("attention.out", &out)?;
         dropped(dropout, &format!("{}.attention-out", block.name), out)
