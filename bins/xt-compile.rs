@@ -23,7 +23,7 @@ use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
-use xt_core::verb::admit::{Offered, admit};
+use xt_core::verb::admit::{Offered, TRAIN, admit};
 use xt_core::verb::compile::{self, Seen, Tokens};
 use xt_core::verb::explain::explain;
 use xt_core::verb::scaffold;
@@ -277,6 +277,7 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
     for candidate in read_documents(&sources, &lookup)? {
         plans.extend(plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?);
     }
+    tell_withdrawn(&plans, common)?;
     note(arguments.experiment.as_ref(), &plans, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;
     for plan in &plans {
@@ -285,6 +286,15 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
     }
     output.finish()?;
     Ok(Exit::Yes)
+}
+
+/// Tells people of everything that the plans rest on and that was withdrawn. It is theirs to judge whether that matters.
+fn tell_withdrawn(plans: &[Plan], common: &Common) -> Result<(), Error> {
+    let Ok(store) = Store::open(&common.store) else { return Ok(()) };
+    for said in xt_bundle::withdrawn_under("what is compiled", &store, plans)? {
+        xt_cli::note(common, &format!("xt-compile: {said}"));
+    }
+    Ok(())
 }
 
 /// Notes what the plans are for, before anybody sees them: whoever runs one finds it in the record.
@@ -467,15 +477,19 @@ fn count_tokens(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Resu
 fn admit_files(arguments: &DatasetArguments, common: &Common) -> Result<Exit, Error> {
     let format = Format::parse(&arguments.format).unwrap_or(Format::Text);
     let group_by = GroupBy::parse(&arguments.group_by).unwrap_or(GroupBy::File);
-    let mut faults = Faults::new();
-    let permille = arguments.split.iter().filter_map(|text| split(text, &mut faults)).collect();
-    let excluded: BTreeMap<_, _> = arguments.exclude.iter().filter_map(|text| exclusion(text, &mut faults)).collect();
-    let mut offered = Vec::new();
+    let (permille, excluded) = typed(arguments)?;
+    let (mut faults, mut offered, mut formed) = (Faults::new(), Vec::new(), 0);
     each_file(&arguments.paths, &mut faults, &mut |path, bytes, faults| {
+        let before = faults.0.len();
         check_form(format, path, bytes, faults);
+        formed += faults.0.len() - before;
         offered.push(Offered { path: path.clone(), digest: Digest::of(bytes), bytes: bytes.len() as u64 });
         Ok(())
     })?;
+    if faults.0.len() > formed {
+        // Some files could not be looked at: whatever is said of all of them together would be said of the others only.
+        return Err(faults.into());
+    }
     let splitting = Splitting { group_by, salt: arguments.salt.clone(), permille };
     let admitted = admit(format, &offered, &excluded, splitting);
     faults.0.extend(admitted.as_ref().err().cloned().unwrap_or_default().0);
@@ -566,27 +580,47 @@ fn noted<T>(argument: &Path, result: Result<T, StoreError>, faults: &mut Faults)
     }
 }
 
-fn split(text: &str, faults: &mut Faults) -> Option<(String, u64)> {
-    let parsed = text.split_once('=').and_then(|(name, share)| Some((name.to_string(), share.parse().ok()?)));
-    let parsed = parsed.filter(|(_, share)| (1..1000).contains(share));
-    if parsed.is_none() {
-        faults.add("--split", "data.split", format!("expected NAME=PERMILLE with 1 to 999, found {text:?}"));
+/// The splits and exclusions of the command line. Whatever is wrong with one, or stands twice, is told at once.
+fn typed(arguments: &DatasetArguments) -> Result<(BTreeMap<String, u64>, BTreeMap<RelativePath, String>), CliError> {
+    let (mut splits, mut excluded, mut wrong) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    for text in &arguments.split {
+        match split(text) {
+            Some((name, share)) if splits.insert(name.clone(), share).is_none() => {}
+            Some((name, _)) => wrong.push(format!("--split names {name} twice")),
+            None => wrong.push(format!(
+                "--split expects NAME=PERMILLE with 1 to 999 and a name other than {TRAIN}, which takes what is left over, \
+                 found {text:?}"
+            )),
+        }
     }
-    parsed
+    for text in &arguments.exclude {
+        let Some((path, why)) = exclusion(text) else {
+            wrong.push(format!("--exclude expects PATH=REASON, found {text:?}"));
+            continue;
+        };
+        if excluded.insert(path.clone(), why).is_some() {
+            wrong.push(format!("--exclude names {path} twice"));
+        }
+    }
+    if wrong.is_empty() { Ok((splits, excluded)) } else { Err(CliError::Usage(wrong.join("; "))) }
 }
 
-fn exclusion(text: &str, faults: &mut Faults) -> Option<(RelativePath, String)> {
-    let parsed = text.split_once('=').and_then(|(path, why)| Some((RelativePath::new(path).ok()?, why.to_string())));
-    let parsed = parsed.filter(|(_, why)| !why.is_empty());
-    if parsed.is_none() {
-        faults.add("--exclude", "data.exclusion", format!("expected PATH=REASON, found {text:?}"));
-    }
-    parsed
+fn split(text: &str) -> Option<(String, u64)> {
+    let (name, share) = text.split_once('=')?;
+    let name = Name::new(name).filter(|name| name.as_str() != TRAIN)?;
+    Some((name.to_string(), share.parse().ok().filter(|share| (1..1000).contains(share))?))
+}
+
+fn exclusion(text: &str) -> Option<(RelativePath, String)> {
+    let (path, why) = text.split_once('=').filter(|(_, why)| !why.trim().is_empty())?;
+    Some((RelativePath::new(path).ok()?, why.to_string()))
 }
 
 /// Every file is what its format says.
 fn check_form(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Faults) {
     match format {
+        // That it is empty is told of every file, whatever its format.
+        _ if bytes.is_empty() => {}
         Format::Text | Format::Bytes => check_text(format, path, bytes, faults),
         Format::Jsonl => faults.0.extend(xt_data::records::check(path.as_str(), bytes).0),
         Format::Csv => faults.0.extend(xt_data::table::check(path.as_str(), bytes).0),

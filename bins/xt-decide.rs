@@ -9,7 +9,7 @@ use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, ea
 use xt_core::canonical::Value;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
-use xt_core::manifest::decision::{Decision, Engine, Outcome};
+use xt_core::manifest::decision::{Decision, Engine, Obstacle, Outcome};
 use xt_core::manifest::promotion::PromotionPolicy;
 use xt_core::name::Name;
 use xt_core::tag;
@@ -259,6 +259,12 @@ fn read(names: &[OsString], common: &Common) -> Result<Vec<Document>, Error> {
 fn say(decision: &Decision, common: &Common) {
     let outcome = decision.outcome.map_or("UNDECIDED", Outcome::word);
     note(common, &format!("xt-decide: {outcome}: {}", decision.reason));
+    if decision.reasons.iter().any(|reason| reason.code == Obstacle::MetricAmbiguous) {
+        note(
+            common,
+            "hint: where several seeds were measured, `xt-decide context --every-seed` asks whether each meets the objective",
+        );
+    }
     for measurement in
         decision.measurements.iter().filter(|measurement| measurement.sample_count.is_some_and(|n| n < 2))
     {

@@ -12,13 +12,13 @@ use clap::{Args, Parser, Subcommand};
 use xt_bundle::{BundleError, Exported, Form, Part, Verdict};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
 use xt_core::canonical::Value;
+use xt_core::count::counted;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
 use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
-use xt_core::verb::lineage::Lineage;
 use xt_core::verb::{mlbom, rocrate, statement};
 use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
@@ -160,7 +160,8 @@ impl Tool for Arguments {
                 provenance v1), and the custody record. Both name every file of the bundle by its digest.",
         output: "One xt.bundle/1 a line for each run; `verify` writes one xt.verification/1, `ls` one JSON object a \
                  file, `cat` the bytes of one, `import` and `export` the xt.bundle/1, `sign` one envelope a line, `keygen` one JSON object. A \
-                 bundle without a signature is as valid as one with; `verify` says that nobody vouches for it.",
+                 bundle without a signature is as valid as one with; `verify` says that nobody vouches for it. With --key, \
+                 a signature that bears the name of the key and does not hold makes the answer no, also beside one that does.",
         files: &[
             (".xt", "the store; --store or XT_STORE names another"),
             (".xt/refs/bundles/", "one name for each bundle, the 64 digits of its id"),
@@ -251,6 +252,10 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
             keep(&store, &bundle, key, &lines)?;
             signatures = arguments.output.as_deref().map(|path| (beside(path), lines));
         }
+        for (digest, why) in reached(&store, &bundle, Some(run))? {
+            let said = format!("it came from {digest}, which was withdrawn: {why}");
+            note(common, &format!("xt-freeze: bundle {} is frozen and does not verify here: {said}", bundle.id()));
+        }
         bundles.push(bundle);
     }
     progress.finish();
@@ -296,6 +301,11 @@ fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
         let said =
             verdict.run.as_ref().map(|run| statements(bundle, run, verdict.custody.as_ref())).unwrap_or_default();
         let (found, faults) = xt_signing::signatures((bundle, &said), &envelopes, &keys, &name);
+        let strangers = xt_signing::strangers(&envelopes, &keys);
+        if strangers > 0 {
+            let strangers = counted(strangers, "signature");
+            note(common, &format!("xt-freeze: not looked at, since not by a given key: {strangers} in {name}"));
+        }
         verdict.report.signatures = found;
         verdict.add(faults);
     }
@@ -332,24 +342,21 @@ fn verified(source: &Source, common: &Common, label: &'static str) -> Result<Ver
 fn withdrawn(verdict: &Verdict, common: &Common) -> Result<Faults, Error> {
     let mut faults = Faults::new();
     let (Ok(store), Some(bundle)) = (Store::open(&common.store), &verdict.bundle) else { return Ok(faults) };
-    if !store.references()?.iter().any(|reference| reference.name.as_str().starts_with("withdrawals/")) {
-        return Ok(faults);
-    }
-    let mut known = Lineage::default();
-    store.documents(&mut |id, document| known.add(id, document))?;
-    known.add(bundle.id(), &bundle.encode());
-    let mut reached: BTreeMap<Digest, String> = known.withdrawn(bundle.id()).into_iter().collect();
-    if let Some(run) = &verdict.run {
-        // The store need not hold the papers of an archive; the run record names what went in.
-        known.add(run.id(), &run.encode());
-        reached.extend(known.withdrawn(bundle.id()));
-        let direct = run.inputs.iter().map(|input| input.digest).chain(run.dataset).chain([run.plan]);
-        reached.extend(direct.flat_map(|digest| known.withdrawn(digest)));
-    }
-    for (digest, why) in reached {
+    for (digest, why) in reached(&store, bundle, verdict.run.as_ref())? {
         faults.add("bundle.json", "bundle.withdrawn", format!("it came from {digest}, which was withdrawn: {why}"));
     }
     Ok(faults)
+}
+
+/// What was withdrawn of all that a bundle came from. The store need not hold the papers of an archive; the run record names
+/// what went in.
+fn reached(store: &Store, bundle: &Bundle, run: Option<&Run>) -> Result<BTreeMap<Digest, String>, StoreError> {
+    let run_paper = run.map(|run| (run.id(), run.encode()));
+    let papers: Vec<(Digest, Value)> = [(bundle.id(), bundle.encode())].into_iter().chain(run_paper).collect();
+    let direct = run
+        .into_iter()
+        .flat_map(|run| run.inputs.iter().map(|input| input.digest).chain(run.dataset).chain([run.plan]));
+    xt_bundle::withdrawn(store, &papers, direct.chain([bundle.id()]))
 }
 
 /// The signatures that belong to a bundle, and where they were found.
@@ -444,7 +451,11 @@ fn keygen(arguments: &KeygenArguments) -> Result<Exit, Error> {
     let create = |path: &Path, mode: u32, text: &str| {
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-        written.map_err(|source| CliError::Write { name: path.display().to_string(), source })
+        let name = path.display().to_string();
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => CliError::Exists(name),
+            _ => CliError::Write { name, source },
+        })
     };
     create(&arguments.path, 0o600, &key.to_pem(&arguments.path.display().to_string())?)?;
     if let Err(error) = create(&public, 0o644, &key.public().to_pem()) {
@@ -502,7 +513,7 @@ fn import(source: &Source, common: &Common) -> Result<Exit, Error> {
     keep_claimed(&store, &bundle, &signatures)?;
     let came = match signatures.len() {
         0 => "no signatures lie beside it, so none came along".to_owned(),
-        count => format!("{count} signatures came along; `verify --key` checks them"),
+        count => format!("{} came along; `verify --key` checks them", counted(count, "signature")),
     };
     note(common, &format!("xt-freeze: {came}"));
     Output::new(None)?.document(&bundle.encode())?;

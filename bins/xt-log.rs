@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, note, read_one};
 use xt_core::canonical::Value;
+use xt_core::count::counted;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
@@ -134,7 +135,7 @@ enum Question {
         #[arg(long, value_name = "LEASE", requires = "reason")]
         clear: Option<String>,
         /// Why; it stands in the record
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", value_parser = words)]
         reason: Option<String>,
     },
     /// Print what an object of the store came from, one JSON object a link: a tree on a terminal
@@ -158,7 +159,7 @@ enum Question {
         #[arg(value_name = "DIGEST")]
         digest: Digest,
         /// Why, in words
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", value_parser = words)]
         why: String,
     },
     /// Make every table again from the events, in a second database, and put right what differs
@@ -200,6 +201,8 @@ impl Tool for Log {
                  output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
                  stops reading goes on later with --after and the number of lines read. export writes loss, gradient_norm and \
                  learning_rate of each step, or the metrics of a command by their names, and leaves out what is not finite; \
+                 in a table, the columns before these are step and seconds, the time that the steps up to this one took, which \
+                 is 0 for a command; \
                  a later export of the same run takes the place of the earlier one. In a link, `to` came from `from`, \
                  which was its `role`; `depth` counts links, and `again` says that it was shown before. reconcile exits with 3 when \
                  something is left to a person; the reason is in the document.",
@@ -314,6 +317,15 @@ fn meant(text: &str) -> Result<String, Error> {
     let value = read_one(&source, &|_| Err(CliError::NoDocument(text.into()).into()))?.value;
     let attempt = value.get("attempt").and_then(Value::as_str).map(String::from);
     Ok(attempt.unwrap_or_else(|| value.identity().to_string()))
+}
+
+/// A text with something in it.
+fn words(text: &str) -> Result<String, &'static str> {
+    if text.trim().is_empty() {
+        Err("say why, in words: whoever meets it later has nothing else")
+    } else {
+        Ok(text.into())
+    }
 }
 
 fn name(text: &str) -> Result<Name, Error> {
@@ -528,7 +540,8 @@ fn write_all(common: &Common, folder: &Path, files: &[export::File]) -> Result<(
     let there = files.iter().filter(|file| folder.join(&file.path).exists()).count();
     if there > 0 {
         let shown = folder.display();
-        note(common, &format!("xt-log: {there} files in {shown} were there before, and are written over"));
+        let there = counted(there, "file");
+        note(common, &format!("xt-log: writing over what was in {shown} before: {there}"));
     }
     for file in files {
         let path = folder.join(&file.path);
@@ -589,7 +602,15 @@ fn experiment(common: &Common, source: &Source, given: Option<&str>) -> Result<E
     let store = Store::open_or_create(&common.store)?;
     let record = Record::open(&store.record_path())?;
     record.new_experiment(&id, &value, clock(common).now())?;
-    print(&[record.quiescence(&id)?])
+    let found = record.quiescence(&id)?;
+    if found.status.is_terminal() {
+        let state = found.status;
+        note(
+            common,
+            &format!("xt-log: {id} was there before and is {state}: it takes no more work; --name gives a new one"),
+        );
+    }
+    print(&[found])
 }
 
 fn settle(runtime: &Runtime, id: Option<&str>, starting: &Starting) -> Result<Vec<Reconciliation>, Error> {

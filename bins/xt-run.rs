@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
-use xt_cli::{CliError, Common, Error, Manual, Tool};
+use xt_cli::{CliError, Common, Error, Manual, Tool, note};
 use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::name::Name;
@@ -155,6 +155,7 @@ impl Tool for XtRun {
             Exit::Custody,
             Exit::Workload,
             Exit::System,
+            Exit::Bug,
             Exit::NotNow,
             Exit::Drained,
         ],
@@ -214,6 +215,7 @@ impl XtRun {
             let text = format!("--operation-id names one request, and there are {} plans", requests.len());
             return Err(CliError::Usage(text).into());
         }
+        self.tell_withdrawn(&requests)?;
         let runtime = self.runtime()?;
         let mut results = Results::new(self.output.clone());
         let signals = if self.detach { None } else { Some(Signals::block()?) };
@@ -227,6 +229,16 @@ impl XtRun {
             }
         }
         results.finish()
+    }
+
+    /// Tells people of everything that the plans rest on and that was withdrawn.
+    fn tell_withdrawn(&self, requests: &[Request]) -> Result<(), Error> {
+        let Ok(store) = Store::open(&self.common.store) else { return Ok(()) };
+        let plans = requests.iter().map(|request| &request.plan);
+        for said in xt_bundle::withdrawn_under("what runs", &store, plans)? {
+            note(&self.common, &format!("xt-run: {said}"));
+        }
+        Ok(())
     }
 
     /// Runs one plan to its end, or starts it only.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Tool, note, read_documents};
 use xt_core::canonical::Value;
+use xt_core::count::counted;
 use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::field::{Field, Manifest as _, object};
@@ -199,7 +200,9 @@ impl Tool for Arguments {
                  file, in the order of the bytes of the whole path, then tree, digest, files and bytes of the folder; \
                  that digest is the SHA-256 of what sha256sum prints for the files in this order. ls: digest and bytes. \
                  \
-                 verify: one xt.store-report/1. refs and pin: name, digest and reason. get -r: tree, digest, files and bytes. gc: one xt.gc-report/1. du: name, \
+                 verify: one xt.store-report/1. refs and pin: name, digest and reason. get -r: tree, digest, files and bytes. gc: one xt.gc-report/1; \
+                 packs are removed whole, and one is written anew without what is not needed once that is an eighth of it, so \
+                 unnamed objects beside needed ones can stay (spared). du: name, \
                  objects, bytes, stored (bytes in packs) and alone (bytes that nothing else leads to) of each run, \
                  snapshots included, and of each other name; then one object for the whole store. push and pull: one \
                  xt.transfer/1. A path that is not UTF-8 is written \
@@ -214,7 +217,7 @@ impl Tool for Arguments {
             ("xt-store verify", "Hash everything again."),
             ("xt-store verify --repair-from model.tar.zst", "Mend what is damaged from a bundle that holds it."),
             ("xt-store gc", "Say what no name leads to."),
-            ("xt-store gc --apply --older-than 0s", "Remove all of it now."),
+            ("xt-store gc --apply --older-than 0s", "Remove it now, however young it is."),
             ("xt-store push /mnt/backup bundles runs", "Copy bundles and runs with all that they lead to."),
             ("xt-store canon --id plan.json", "Print the id of a document."),
         ],
@@ -483,7 +486,7 @@ fn references(common: &Common, arguments: &RefsArguments) -> Result<Exit, Error>
         if store.remove_reference(name)? {
             return Ok(Exit::Yes);
         }
-        return Err(CliError::Usage(format!("there is no reference {name:?}")).into());
+        return Err(CliError::NotThere(format!("there is no reference {name:?}")).into());
     }
     print(&store.references()?.iter().map(reference_line).collect::<Vec<_>>())
 }
@@ -501,7 +504,7 @@ fn give_up(common: &Common, digest: Digest) -> Result<Exit, Error> {
     if Store::open(&common.store)?.unpin(digest)? {
         return Ok(Exit::Yes);
     }
-    Err(CliError::Usage(format!("{digest} is not pinned")).into())
+    Err(CliError::NotThere(format!("{digest} is not pinned")).into())
 }
 
 /// A number and a unit.
@@ -530,9 +533,15 @@ fn collect(common: &Common, arguments: &GcArguments) -> Result<Exit, Error> {
         note(common, "xt-store: nothing was changed; --apply removes what the report calls unnamed");
     }
     if report.packs_removed > 0 {
-        let (unnamed, freed) = (&report.unnamed, report.freed - report.moved);
-        let gone = format!("{} objects of {} bytes without a name", unnamed.objects, unnamed.bytes);
-        note(common, &format!("xt-store: removed {gone}; {freed} bytes of the disk are free again"));
+        let (unnamed, freed) = (&report.unnamed, report.freed.saturating_sub(report.moved));
+        let objects = counted(unnamed.objects, "object");
+        let (bytes, freed) = (counted(unnamed.bytes, "byte"), counted(freed, "byte"));
+        note(common, &format!("xt-store: removed {objects} without a name ({bytes}); {freed} of the disk free again"));
+    }
+    if report.spared.objects > 0 && arguments.older_than.is_zero() {
+        let objects = counted(report.spared.objects, "object");
+        let why = "beside what is needed, in packs of which less than an eighth would be freed";
+        note(common, &format!("xt-store: {objects} without a name stay for now: {why}"));
     }
     if report.packs_waiting > 0 {
         note(common, "xt-store: writers are at work that began before; the next gc removes what waits for them");
@@ -588,7 +597,7 @@ fn quarantined(common: &Common, command: &QuarantineCommand) -> Result<Exit, Err
     };
     let there: Vec<String> = store.quarantined()?.into_iter().map(|found| found.name).collect();
     if let Some(wrong) = names.iter().find(|name| !there.contains(name)) {
-        return Err(CliError::Usage(format!("there is no {wrong:?} in quarantine; nothing was removed")).into());
+        return Err(CliError::NotThere(format!("there is no {wrong:?} in quarantine; nothing was removed")).into());
     }
     for name in names {
         store.remove_quarantined(name)?;
@@ -608,7 +617,7 @@ fn transfer(common: &Common, label: &str, stores: (&Store, &Store), wanted: &[St
         let folder = format!("{}/", wanted.trim_end_matches('/'));
         !all.iter().any(|found| found.name.as_str() == **wanted || found.name.as_str().starts_with(&folder))
     }) {
-        return Err(CliError::Usage(format!("there is no reference {wrong:?}")).into());
+        return Err(CliError::NotThere(format!("there is no reference {wrong:?}")).into());
     }
     let names: Vec<Reference> = all.into_iter().filter(chosen).collect();
     let mut progress = None;

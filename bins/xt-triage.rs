@@ -12,7 +12,7 @@ use xt_cli::{
     CliError, Common, Document, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents, read_one,
 };
 use xt_core::canonical::Value;
-use xt_core::fault::{Exit, Failure, Faults};
+use xt_core::fault::{Exit, Failure, Fault, Faults};
 use xt_core::field::{Field as _, Manifest};
 use xt_core::manifest::incident::{Incident, IncidentReport, Localized, Located, Recorded};
 use xt_core::manifest::job::Message;
@@ -120,6 +120,9 @@ enum TriageError {
     /// A run record stands where an incident should.
     #[error("refused: {0}")]
     RunRecord(Faults),
+    /// Content ids are lacking.
+    #[error("{0}")]
+    Unsealed(Faults),
     /// This stack is not the recorded one.
     #[error("the repetition is refused: {0}")]
     Stack(Faults),
@@ -141,7 +144,7 @@ enum TriageError {
 impl Failure for TriageError {
     fn exit(&self) -> Exit {
         match self {
-            Self::RunRecord(_) | Self::Stack(_) => Exit::Refused,
+            Self::RunRecord(_) | Self::Unsealed(_) | Self::Stack(_) => Exit::Refused,
             Self::Parted(_) => Exit::Undecided,
             Self::Ended { .. } => Exit::Workload,
         }
@@ -150,6 +153,7 @@ impl Failure for TriageError {
     fn word(&self) -> &'static str {
         match self {
             Self::RunRecord(_) => "triage.run-record",
+            Self::Unsealed(faults) => faults.word(),
             Self::Stack(_) => "triage.stack",
             Self::Parted(_) => "triage.parted",
             Self::Ended { .. } => "triage.ended",
@@ -159,13 +163,22 @@ impl Failure for TriageError {
     fn hints(&self) -> Vec<String> {
         match self {
             Self::RunRecord(_) => vec!["xt-triage --run FILE reports on a step of a recorded run".into()],
+            Self::Unsealed(_) => vec![
+                "content ids are computed by `xt-triage seal`: xt-triage seal FILE | xt-triage; where they were there and \
+                 got lost, the evidence is no longer the one that was sealed"
+                    .into(),
+            ],
             Self::Parted(_) => vec!["xt-replay --localize says where the two part, and in what".into()],
             Self::Stack(_) | Self::Ended { .. } => Vec::new(),
         }
     }
 
     fn faults(&self) -> Option<&Faults> {
-        if let Self::RunRecord(faults) | Self::Stack(faults) = self { Some(faults) } else { None }
+        if let Self::RunRecord(faults) | Self::Unsealed(faults) | Self::Stack(faults) = self {
+            Some(faults)
+        } else {
+            None
+        }
     }
 }
 
@@ -203,7 +216,7 @@ fn report(documents: &Documents, common: &Common, left: &Left) -> Result<Exit, E
             None => return Ok(Exit::Workload),
         },
         (None, None) => {
-            let reports = each(&read(documents, common)?, triage::triage)?;
+            let reports = each(&read(documents, common)?, triage::triage).map_err(refusal)?;
             return write(documents, &reports, common);
         }
     };
@@ -213,6 +226,12 @@ fn report(documents: &Documents, common: &Common, left: &Left) -> Result<Exit, E
     };
     let reports = found.into_iter().map(report).collect::<Result<Vec<_>, Faults>>()?;
     write(documents, &reports, common)
+}
+
+/// A refusal, with what to do where a content id is lacking.
+fn refusal(faults: Faults) -> Error {
+    let unsealed = |fault: &Fault| fault.code == "field.missing" && fault.pointer.ends_with("_content_id");
+    if faults.0.iter().any(unsealed) { TriageError::Unsealed(faults).into() } else { faults.into() }
 }
 
 fn write(documents: &Documents, reports: &[(Incident, IncidentReport)], common: &Common) -> Result<Exit, Error> {

@@ -133,6 +133,41 @@ fn everything_that_does_not_fit_is_refused_at_once() {
     );
 }
 
+/// What was pinned before is looked at again when it is compiled, and a scaffold refuses it before it is stored.
+#[test]
+fn a_base_that_was_cut_off_or_whose_tensors_overlap_is_refused_before_anything_runs() {
+    let folder = Folder::new();
+    admitted(&folder);
+    offer(&folder, &tensors());
+    let candidate = scaffold(&folder);
+    let whole = fs::read(folder.at("tiny/model.safetensors")).unwrap();
+    let text = String::from_utf8_lossy(&whole).into_owned();
+    // The second tensor of the header begins where the first does.
+    let at = text.find("\"data_offsets\":[0,").unwrap() + "\"data_offsets\":[".len();
+    let second = at + text[at..].find("\"data_offsets\":[").unwrap() + "\"data_offsets\":[".len();
+    let mut overlapping = whole.clone();
+    overlapping[second] = if whole[second] == b'1' { b'2' } else { b'1' };
+    let cases = [
+        (whole[..whole.len() - 4].to_vec(), "and the file has"),
+        ([&whole[..], b"more"].concat(), "its tensors end at byte"),
+        (overlapping, "its shape takes"),
+    ];
+    for (bytes, says) in cases {
+        let pinned = folder.xt("store").arg("put").input(bytes.clone()).run().expect(0).text("/digest");
+        let changed = candidate.replace(&Digest::of(&whole).to_string(), &pinned);
+        let refused = folder.xt("compile").input(changed).run().expect(10);
+        assert!(refused.stderr.contains("base.file") && refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        assert!(refused.stdout.is_empty());
+        fs::write(folder.at("tiny/model.safetensors"), &bytes).unwrap();
+        let arguments = ["--store", "bare", "scaffold", "llama", "--dataset", "dataset.json", "--base", "tiny"];
+        let refused = folder.xt("compile").args(arguments).run().expect(10);
+        assert!(refused.stderr.contains(says), "{says}: {}", refused.stderr);
+        assert!(folder.xt("store").args(["--store", "bare", "ls"]).run().expect(0).stdout.is_empty());
+    }
+    // The control: what is whole.
+    folder.xt("compile").input(candidate).run().expect(0);
+}
+
 #[test]
 fn a_pickle_is_refused_with_the_reason_by_name_and_by_content() {
     let folder = Folder::new();

@@ -221,9 +221,36 @@ fn splits_and_exclusions_are_in_the_manifest_with_their_reasons() {
     let counts = dataset.document().get("counts").unwrap().canonical();
     assert!(counts.contains("\"dev\":{\"bytes\":") && counts.contains("\"groups\":18"), "{counts}");
     assert_eq!(dataset.text("/exclusions/0/reason"), "withdrawn by its author");
-    for bad in [["--split", "dev=0"], ["--split", "train=10"], ["--exclude", "99=x"], ["--exclude", "07"]] {
-        folder.xt("compile").args(["dataset", "d"]).args(bad).run().expect(10);
+    // What is wrong by itself is a wrong command line; what no file bears out is a refused input.
+    for (bad, code, says) in [
+        (&["--split", "dev=0"][..], 2, "1 to 999"),
+        (&["--split", "dev=2000"], 2, "1 to 999"),
+        (&["--split", "train=10"], 2, "other than train"),
+        (&["--split", "dev=10", "--split", "dev=20"], 2, "dev twice"),
+        (&["--exclude", "07"], 2, "PATH=REASON"),
+        (&["--exclude", "07=x", "--exclude", "07=y"], 2, "07 twice"),
+        (&["--exclude", "99=x"], 10, "no offered file"),
+        (&["--split", "dev=999", "--split", "test=999"], 10, "too few"),
+    ] {
+        let told = folder.xt("compile").args(["dataset", "d"]).args(bad).run().expect(code);
+        assert!(told.stderr.contains(says) && told.stdout.is_empty(), "{bad:?}: {}", told.stderr);
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_taken_gives_one_reason_and_none_that_only_follows_from_it() {
+    let folder = Folder::new();
+    folder.write("a.txt", "a text");
+    symlink("a.txt", folder.at("link")).unwrap();
+    let arguments = ["dataset", "link", "--exclude", "link=a link", "--split", "dev=100"];
+    let refused = folder.xt("compile").args(arguments).run().expect(10);
+    assert_eq!(code_words(&refused.stderr), ["input.special"]);
+    folder.write("empty.csv", "");
+    let refused = folder.xt("compile").args(["dataset", "--format", "csv", "empty.csv"]).run().expect(10);
+    assert_eq!(code_words(&refused.stderr), ["data.empty"]);
+    // The control: with nothing left in the dataset that is what is told.
+    let refused = folder.xt("compile").args(["dataset", "a.txt", "--exclude", "a.txt=no"]).run().expect(10);
+    assert_eq!(code_words(&refused.stderr), ["data.empty"]);
 }
 
 /// Row D-05: tokenizer and model that do not fit.
@@ -302,5 +329,5 @@ fn a_scaffold_reads_what_its_dataset_holds_or_is_refused() {
     }
     let unknown = encoder.replace(r#"["ham","spam"]"#, r#"["ham","eggs"]"#);
     let refused = folder.xt("compile").input(unknown).run().expect(10).stderr;
-    assert!(refused.contains("line 3: the label \"spam\" is none of ham, eggs"), "{refused}");
+    assert!(refused.contains("line 3: the label: expected one of \"ham\", \"eggs\", found \"spam\""), "{refused}");
 }

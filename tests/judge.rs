@@ -265,6 +265,11 @@ fn five_seeds_end_in_a_recorded_decision_and_again_in_the_same_one() {
     let store = Store::open(&world.folder.at(".xt")).unwrap();
     assert_eq!(store.manifest::<Decision>(decision.id()).unwrap(), decision);
     world.sh("xt-log rebuild --check").expect(0);
+    // Whoever asks for it again is told that it is over; one that is new is nothing to remark on.
+    let ended = world.sh("xt-log experiment new objective.json --name width").expect(0);
+    assert!(ended.stderr.contains("width was there before and is succeeded"), "{}", ended.stderr);
+    let new = world.sh("xt-log experiment new objective.json --name other").expect(0);
+    assert!(new.stderr.is_empty(), "{}", new.stderr);
 }
 
 #[test]
@@ -273,6 +278,7 @@ fn several_seeds_are_undecided_unless_it_is_said_what_stands_for_them() {
     let context = world.context(&[]).expect(0).stdout;
     let open = world.decide(&[], &context).expect(3);
     assert!(open.stderr.contains("is reported 2 times"), "{}", open.stderr);
+    assert!(open.stderr.contains("hint: ") && open.stderr.contains("--every-seed"), "{}", open.stderr);
     assert_eq!((world.states().0, world.decided()), (NodeState::Deciding, 0));
     let before = world.record().events(0).unwrap().len();
     world.decide(&[], &context).expect(3);

@@ -98,6 +98,14 @@ fn what_came_from_something_withdrawn_is_marked_exactly_and_no_longer_verifies()
         let came = end == data || ends(&down, "to").contains(end);
         assert_eq!(marked, came, "{end}");
     }
+    // Whoever freezes it again is told, and gets what was asked for.
+    let again = folder.xt("freeze").arg("run.json").run().expect(0);
+    assert!(again.stderr.contains("mislabelled") && again.text("/id") == bundle, "{}", again.stderr);
+    let why = ["withdraw", data.as_str(), "--why"];
+    for nothing in ["", " \t"] {
+        let told = folder.xt("log").args(why).arg(nothing).run().expect(2);
+        assert!(told.stderr.contains("say why"), "{}", told.stderr);
+    }
     // Elsewhere nobody has withdrawn anything, and verifying needs no store.
     folder.xt("freeze").args(["--store", "none", "verify", "m.tar.zst"]).run().expect(0);
     let nowhere = Digest::of(b"nowhere").to_string();

@@ -85,6 +85,16 @@ fn completion_scripts_come_from_every_tool_for_three_shells() {
 }
 
 #[test]
+fn every_page_lists_what_every_tool_can_end_with() {
+    for tool in TOOLS {
+        let page = &pages()[format!("xt-{tool}.1").as_str()];
+        for exit in [Exit::Yes, Exit::Usage, Exit::Refused, Exit::System, Exit::Bug] {
+            assert!(page.contains(&format!(".TP\n\\fB{}\\fR\n", exit.code())), "xt-{tool}: {}", exit.code());
+        }
+    }
+}
+
+#[test]
 fn the_exit_codes_in_page_and_readme_are_those_of_the_code() {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let page = &pages()["xt.7"];

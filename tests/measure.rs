@@ -4,6 +4,7 @@
 use std::fs;
 
 use xt_core::canonical::{Value, parse};
+use xt_core::digest::Digest;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::evaluation::{Determinism, Evaluation};
 use xt_core::manifest::plan::{Mode, Plan};
@@ -151,7 +152,53 @@ fn metrics_that_are_none_fail_the_run_and_leave_no_evaluation() {
         let failed = world.run().expect(14);
         let run = Run::decode(&failed.document()).unwrap();
         assert!(run.cause.contains(cause), "{cause}: {}", run.cause);
+        let place = world.folder.path().to_string_lossy().into_owned();
+        assert!(!run.cause.contains("damaged") && !run.cause.contains(&place), "{}", run.cause);
         assert_eq!((run.status, world.evaluations()), (Status::Failed, 0));
+    }
+}
+
+#[test]
+fn a_value_outside_of_its_own_interval_is_no_measurement() {
+    for (interval, holds) in [("[0.0,49.5]", false), ("[50.5,60.0]", false), ("[50.0,60.0]", true)] {
+        let world = World::new(&MEASURE.replace("\"interval\":null", &format!("\"interval\":{interval}")));
+        world.change("\"confidence\":null", "\"confidence\":0.95");
+        let run = world.run();
+        assert_eq!((run.code, world.evaluations()), if holds { (Some(0), 1) } else { (Some(14), 0) }, "{}", run.stderr);
+        assert_eq!(run.stderr.contains("lies outside of its own interval"), !holds, "{}", run.stderr);
+    }
+}
+
+/// The files of a program have a form of their own: what is written for others claims none.
+#[test]
+fn an_image_and_a_bill_of_a_program_s_model_claim_no_form_that_they_do_not_know() {
+    let world = World::new(MEASURE);
+    let id = parse(world.bundle.as_bytes()).unwrap().get("id").and_then(Value::as_str).unwrap().to_string();
+    world.folder.xt("freeze").args(["export", "--format", "oci", &id, "image"]).run().expect(0);
+    let blobs = fs::read_dir(world.folder.at("image/blobs/sha256")).unwrap();
+    let texts: Vec<String> = blobs.filter_map(|blob| fs::read_to_string(blob.unwrap().path()).ok()).collect();
+    let config = texts.iter().find(|text| text.contains("\"modelfs\"")).unwrap();
+    assert!(!config.contains("safetensors") && !config.contains("undeclared"), "{config}");
+    world.folder.xt("freeze").args(["export", "--mlbom", &id, "out"]).run().expect(0);
+    let bill = parse(&fs::read(world.folder.at("out/bom.cdx.json")).unwrap()).unwrap();
+    assert_eq!(bill.pointer("/metadata/component/modelCard/modelParameters/architectureFamily"), None);
+    assert!(bill.pointer("/metadata/component/modelCard/modelParameters/datasets").is_some());
+}
+
+#[test]
+fn what_rests_on_something_withdrawn_is_told_when_it_is_compiled_measured_and_run() {
+    let world = World::new(MEASURE);
+    let plan = world.folder.xt("compile").arg("candidate.json").run().expect(0);
+    assert!(!plan.stderr.contains("withdrawn"), "the control: {}", plan.stderr);
+    let data = Digest::of(b"a line that was trained on\n").to_string();
+    world.folder.xt("log").args(["withdraw", &data, "--why", "mislabelled"]).run().expect(0);
+    let again = world.folder.xt("compile").arg("candidate.json").run();
+    let measuring = world.compile();
+    let run = world.folder.xt("run").input(plan.stdout.clone()).run();
+    for told in [again, measuring, run] {
+        let told = told.expect(0);
+        let says = format!("rests on {data}, which was withdrawn: mislabelled");
+        assert!(told.stderr.contains(&says), "{}", told.stderr);
     }
 }
 

@@ -534,6 +534,9 @@ fn a_trained_model_writes_text_in_the_same_custody_and_leaves_nothing_behind() {
     assert_eq!((text.code, text.stdout.as_str()), (Some(0), "Once 3 4 5 6\n"), "{}", text.stderr);
     assert_ne!(sample(&["--prompt", "Once", "--tokens", "4", "--seed", "4"]).stdout, text.stdout);
     assert_eq!(std::fs::read_dir(bench.store_path().join("runs")).unwrap().count(), 1);
+    let empty = sample(&["--prompt", ""]);
+    assert_eq!((empty.code, empty.stdout.as_str()), (Some(2), ""));
+    assert!(empty.stderr.contains("at least one character"), "{}", empty.stderr);
     let failed = bench.run(&bench.plan("exit-early 1", 3), &[]).run(Status::Failed, 14);
     let refused = Ended::of(bench.xt_run(&["sample", &failed.id().to_string()]).output().unwrap());
     mute(&bench, &run);

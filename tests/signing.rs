@@ -133,6 +133,39 @@ fn every_flipped_bit_of_a_signature_takes_it_away() {
 }
 
 #[test]
+fn a_changed_envelope_beside_a_good_one_is_told_and_makes_the_answer_no() {
+    let (folder, _) = signed();
+    let good = fs::read_to_string(folder.at("model.tar.zst.intoto.jsonl")).unwrap();
+    let line = parse(good.lines().next().unwrap().as_bytes()).unwrap();
+    let change = |member: &str| {
+        let Value::Object(mut members) = line.clone() else { panic!("an envelope is an object") };
+        let Some(Value::List(signatures)) = members.get_mut("signatures") else { panic!("{line:?}") };
+        let Value::Object(signature) = &mut signatures[0] else { panic!("{line:?}") };
+        let member = if member == "payload" { members.get_mut("payload") } else { signature.get_mut(member) };
+        let Some(Value::String(text)) = member else { panic!("{line:?}") };
+        let other = if text.starts_with('e') { "f" } else { "e" };
+        text.replace_range(..1, other);
+        Value::Object(members).canonical()
+    };
+    let told = |extra: &str| {
+        fs::write(folder.at("s.jsonl"), format!("{good}{extra}\n")).unwrap();
+        verify(&folder, &["--key", "p256.pem.pub", "--signatures", "s.jsonl", "model.tar.zst"])
+    };
+    for changed in ["payload", "sig"] {
+        let (outcome, report) = told(&change(changed));
+        assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.broken"]), "{changed}");
+        assert!(outcome.stderr.contains("envelope 3"), "{}", outcome.stderr);
+    }
+    // The controls: under the name of another key it is somebody else's, which is told; and nothing at all.
+    let stranger = line.canonical().replace("\"keyid\":\"", "\"keyid\":\"x");
+    let (outcome, _) = told(&stranger.replace("\"payload\":\"", "\"payload\":\"AAAA"));
+    assert_eq!(outcome.code, Some(0));
+    assert!(outcome.stderr.contains("not by a given key: 1 signature in"), "{}", outcome.stderr);
+    let (outcome, _) = told("");
+    assert!(outcome.code == Some(0) && !outcome.stderr.contains("given key"), "{}", outcome.stderr);
+}
+
+#[test]
 fn a_signature_of_another_bundle_vouches_for_nothing() {
     let (folder, _) = signed();
     let run = stored(&folder, |run| run.cause = "completed, and told in other words".into()).encode().canonical();
@@ -198,13 +231,13 @@ fn a_new_pair_of_keys_is_private_and_overwrites_nothing() {
     let mode = fs::metadata(folder.at("p256.pem")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let before = fs::read(folder.at("p256.pem")).unwrap();
-    folder.xt("freeze").args(["keygen", "p256.pem"]).run().expect(20);
+    folder.xt("freeze").args(["keygen", "p256.pem"]).run().expect(10);
     // Somebody's own key, without its public half: no half of another pair may appear beside it, nor remain.
     fs::copy(folder.at("p256.pem"), folder.at("own")).unwrap();
-    folder.xt("freeze").args(["keygen", "own"]).run().expect(20);
+    folder.xt("freeze").args(["keygen", "own"]).run().expect(10);
     assert!(!folder.at("own.pub").exists());
     fs::write(folder.at("taken.pub"), "mine").unwrap();
-    folder.xt("freeze").args(["keygen", "taken"]).run().expect(20);
+    folder.xt("freeze").args(["keygen", "taken"]).run().expect(10);
     assert!(!folder.at("taken").exists() && fs::read(folder.at("taken.pub")).unwrap() == b"mine");
     assert_eq!(fs::read(folder.at("p256.pem")).unwrap(), before);
     let outcome = folder.xt("freeze").args(["sign", "--key", "p256.pem.pub", "model.tar.zst"]).run().expect(10);
@@ -223,7 +256,7 @@ fn an_exported_folder_holds_the_files_of_its_sums_and_the_signature_of_model_sig
         signature.get("mediaType").and_then(Value::as_str),
         Some("application/vnd.dev.sigstore.bundle.v0.3+json")
     );
-    let refused = folder.xt("freeze").args(["export", "model.tar.zst", "out"]).run().expect(20);
+    let refused = folder.xt("freeze").args(["export", "model.tar.zst", "out"]).run().expect(10);
     assert!(refused.stderr.contains("exists"), "{}", refused.stderr);
     // From the store the same files, but for the signature.
     folder.xt("freeze").args(["export", &bundle.id().to_string(), "again"]).run().expect(0);
@@ -309,6 +342,12 @@ fn a_crate_and_a_bill_of_materials_name_every_file_with_its_digest_and_are_signe
             );
         }
     }
+    // In a folder of the model alone, too, the crate says what the run gave.
+    folder.xt("freeze").args(["export", "--hf", "--rocrate", "model.tar.zst", "hf"]).run().expect(0);
+    let alone = parse(&fs::read(folder.at("hf/ro-crate-metadata.json")).unwrap()).unwrap();
+    let Some(Value::List(graph)) = alone.get("@graph") else { panic!("{alone:?}") };
+    let run = graph.iter().find(|entity| entity.get("@id").and_then(Value::as_str) == Some("#run")).unwrap();
+    assert!(run.get("result").unwrap().canonical().contains("model.safetensors"), "{run:?}");
     let bill = parse(bill.as_bytes()).unwrap();
     let hash = bill.pointer("/metadata/component/hashes/0/content").and_then(Value::as_str).unwrap();
     assert_eq!(hash, bundle.id().hex());

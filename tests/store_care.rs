@@ -64,7 +64,9 @@ fn gc_says_what_would_go_and_only_apply_removes_it() {
     folder.xt("store").args(["get", &waste.to_string()]).run().expect(11);
     folder.xt("store").args(["get", &kept.to_string()]).run().expect(0);
     folder.xt("store").args(["unpin", &kept.to_string()]).run().expect(0);
-    folder.xt("store").args(["unpin", &kept.to_string()]).run().expect(2);
+    folder.xt("store").args(["unpin", &kept.to_string()]).run().expect(11);
+    let told = folder.xt("store").args(["refs", "--remove", "nope"]).run().expect(11);
+    assert!(told.stderr.contains("store.no-such-name") && told.stderr.contains("nope"), "{}", told.stderr);
     let done = folder.xt("store").args(["gc", "--apply", "--older-than", "0s"]).run().expect(0);
     assert_eq!(number(&done, "/packs_removed"), 1);
     let wrong = folder.xt("store").args(["gc", "--older-than", "soon"]).run().expect(2);
@@ -114,9 +116,9 @@ fn verify_says_which_names_damage_breaks_and_a_store_or_a_bundle_mends_it() {
         folder.xt("store").args(["gc", "--apply", "--older-than", "0s"]).run().expect(0);
         let name = kept[0].get("name").and_then(Value::as_str).unwrap();
         assert!(folder.at(".xt/quarantine").join(name).exists(), "no collection touches quarantine");
-        folder.xt("store").args(["quarantine", "rm", name, "no-such-thing"]).run().expect(2);
+        folder.xt("store").args(["quarantine", "rm", name, "no-such-thing"]).run().expect(11);
         assert!(folder.at(".xt/quarantine").join(name).exists(), "all or nothing");
-        folder.xt("store").args(["quarantine", "rm", "../packs"]).run().expect(2);
+        folder.xt("store").args(["quarantine", "rm", "../packs"]).run().expect(11);
         folder.xt("store").args(["quarantine", "rm", name]).run().expect(0);
         assert_eq!(folder.xt("store").args(["quarantine", "ls"]).run().expect(0).stdout, "");
     }
@@ -183,7 +185,7 @@ fn names_are_pushed_and_pulled_whole_or_by_folder_and_never_over_others() {
     let refused = folder.xt("store").args(["push", "far"]).run().expect(12);
     assert!(refused.stderr.contains("runs/one"), "{}", refused.stderr);
     assert_eq!(there(&["refs"]).expect(0).documents().len(), 1, "nothing was named, `else` neither");
-    folder.xt("store").args(["push", "far", "nothing"]).run().expect(2);
+    folder.xt("store").args(["push", "far", "nothing"]).run().expect(11);
 }
 
 /// So many of each work at once.

@@ -402,6 +402,11 @@ fn sealing_is_idempotent_and_never_mends_a_wrong_seal() {
         pairs(&unsealed),
         [("/evidence/evidence_content_id", "field.missing"), ("/evidence/contract_content_id", "field.missing")]
     );
+    let told = xt_triage(&[], &base().canonical()).stderr;
+    assert!(told.contains("hint: content ids are computed by `xt-triage seal`"), "{told}");
+    // The control: what is wrong in another way is not mended by sealing.
+    let told = xt_triage(&["seal"], &forged.canonical()).stderr;
+    assert!(told.contains("incident.content-id") && !told.contains("hint:"), "{told}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use xt_runtime::digests::Digests;
 use xt_runtime::{RuntimeError, program};
 use xt_store::Store;
 
-use crate::{EvaluateArguments, decoded, note, records, rows, sizes};
+use crate::{EvaluateArguments, decoded, note, records, rows, sizes, tell_withdrawn};
 
 pub(crate) fn compile(arguments: &EvaluateArguments, common: &Common) -> Result<Exit, Error> {
     let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
@@ -49,6 +49,7 @@ pub(crate) fn compile(arguments: &EvaluateArguments, common: &Common) -> Result<
         }
     }
     faults.or(())?;
+    tell_withdrawn(&plans, common)?;
     note(arguments.experiment.as_ref(), &plans, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;
     for plan in &plans {

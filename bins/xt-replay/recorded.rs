@@ -13,8 +13,8 @@ use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::Bundle;
 use xt_core::manifest::run::{Run, Stack, Status};
 use xt_core::verb::bind;
-use xt_runtime::Original;
-use xt_store::{Store, StoreError};
+use xt_runtime::{Original, RuntimeError};
+use xt_store::Store;
 
 use crate::Arguments;
 use crate::admission::ReplayError;
@@ -79,9 +79,14 @@ impl Recorded {
             }
             return Err(ReplayError::Refused(faults).into());
         };
-        let missing = papers.plan.inputs.iter().map(|input| input.digest);
-        if let Some(digest) = missing.into_iter().find(|digest| !store.contains(*digest).unwrap_or(false)) {
-            return Err(StoreError::Missing { digest }.into());
+        let mut missing = Vec::new();
+        for input in &papers.plan.inputs {
+            if !store.contains(input.digest)? {
+                missing.push(input.digest);
+            }
+        }
+        if !missing.is_empty() {
+            return Err(RuntimeError::MissingInputs(missing).into());
         }
         Ok(Self { steps: to.unwrap_or(recorded), store, run, id, stack, papers, told })
     }

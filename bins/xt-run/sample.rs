@@ -28,7 +28,7 @@ pub(crate) struct Sample {
     source: OsString,
     /// What to go on from
     #[arg(long, value_name = "TEXT", default_value = "\n", allow_hyphen_values = true,
-        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        value_parser = prompt)]
     prompt: String,
     /// Tokens to write
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -39,6 +39,13 @@ pub(crate) struct Sample {
     /// Seed of the draws
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+fn prompt(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        return Err("a model goes on from at least one character; without --prompt from a line feed");
+    }
+    Ok(text.into())
 }
 
 fn temperature(text: &str) -> Result<Finite, String> {

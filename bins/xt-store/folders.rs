@@ -100,9 +100,8 @@ impl Write for Hash {
 pub fn get(common: &Common, tree: Digest, target: Option<&Path>) -> Result<Exit, Error> {
     let store = Store::open(&common.store)?;
     let Some(target) = target else { return Err(CliError::Usage("get -r needs -o DIR".into()).into()) };
-    let failed = |source| CliError::Write { name: target.display().to_string(), source };
     if target.symlink_metadata().is_ok() {
-        return Err(failed(io::Error::other("it exists; a folder is written anew")).into());
+        return Err(CliError::Exists(target.display().to_string()).into());
     }
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());

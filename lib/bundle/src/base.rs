@@ -14,7 +14,7 @@ use xt_core::verb::base::{self, START, Tensor};
 use xt_core::verb::bind::WEIGHTS;
 use xt_core::verb::configuration;
 use xt_core::verb::parameters::parameters;
-use xt_store::Store;
+use xt_store::{Source, Store};
 
 use crate::error::BundleError;
 use crate::verify::verify_stored;
@@ -30,9 +30,11 @@ pub fn look(store: &Store, candidate: &Candidate, faults: &mut Faults) -> Result
         }
     }
     let text = store.get(document)?;
-    match tensors(store, weights)? {
+    let object = store.object(weights)?;
+    let size = object.size();
+    match tensors(object, size)? {
         Ok(tensors) => base::check(&candidate.model, &candidate.base, &text, &tensors, faults),
-        Err(why) => faults.add("/base/digest", "base.file", why),
+        Err(found) => faults.0.extend(found.0),
     }
     let input = |digest| -> Result<Input, BundleError> {
         Ok(Input { digest, bytes: store.object(digest)?.size(), role: Role::Base })
@@ -40,23 +42,24 @@ pub fn look(store: &Store, candidate: &Candidate, faults: &mut Faults) -> Result
     [document, weights].into_iter().map(input).collect()
 }
 
-/// The tensors of a stored file, from its header; or why it is no safetensors file.
-pub fn tensors(store: &Store, file: Digest) -> Result<Result<Vec<Tensor>, String>, BundleError> {
-    let mut object = store.object(file)?;
+/// The tensors of a file of `size` bytes, from its header; or what is wrong with it.
+fn tensors(mut file: impl Read, size: u64) -> Result<Result<Vec<Tensor>, Faults>, BundleError> {
     let failed = || BundleError::stream("read", "the base");
+    let wrong = |why: String| Faults::one("/base/digest", "base.file", why);
+    let cut = || Ok(Err(wrong("this is no safetensors file: it ends inside its header".into())));
     let mut start = [0; START];
-    if object.size() < START as u64 {
-        return Ok(Err("this is no safetensors file: it ends inside its header".into()));
+    if size < START as u64 {
+        return cut();
     }
-    object.read_exact(&mut start).map_err(failed())?;
+    file.read_exact(&mut start).map_err(failed())?;
     let length = match base::header_length(&start) {
-        Ok(length) if (length + START) as u64 <= object.size() => length,
-        Ok(_) => return Ok(Err("this is no safetensors file: it ends inside its header".into())),
-        Err(why) => return Ok(Err(why)),
+        Ok(length) => length,
+        Err(why) => return Ok(Err(wrong(why))),
     };
+    let Some(body) = size.checked_sub((length + START) as u64) else { return cut() };
     let mut header = vec![0; length];
-    object.read_exact(&mut header).map_err(failed())?;
-    Ok(base::tensors(&header))
+    file.read_exact(&mut header).map_err(failed())?;
+    Ok(base::tensors(&header, body))
 }
 
 /// A base with what a candidate that begins from it declares.
@@ -107,16 +110,16 @@ pub fn of_folder(store: &Store, folder: &Path) -> Result<Offered, BundleError> {
         }
     };
     let Some(model) = model else { return Err(BundleError::NoBase { name, faults }) };
+    // What is refused leaves nothing in the store.
+    let file = Source::open(&weights)?;
+    let size = file.size();
+    let found = tensors(file, size)?.map_err(|faults| BundleError::NoBase { name: name.clone(), faults })?;
     let mut writer = store.writer()?;
     let configuration = writer.put(&config)?;
     let (digest, _) = writer.put_file(&weights)?;
     let tokenizer = folder.join("tokenizer.json");
     let tokenizer = tokenizer.exists().then(|| writer.put_file(&tokenizer)).transpose()?;
     writer.commit()?;
-    let found = match tensors(store, digest)? {
-        Ok(found) => found,
-        Err(why) => return Err(refused(&name, "base.file", why)),
-    };
     let (prefix, fresh, unused) = naming(&model, &found);
     let adapter = Box::new(Adapter::None {});
     let base = Base::Safetensors { digest, configuration, prefix, fresh, unused, adapter };
@@ -128,7 +131,8 @@ pub fn of_folder(store: &Store, folder: &Path) -> Result<Offered, BundleError> {
 /// not have: files of a model without its head are saved without the name of their part.
 fn naming(model: &Model, found: &[Tensor]) -> (String, Vec<String>, Vec<String>) {
     let all = parameters(model);
-    let has = |name: &str| found.iter().any(|tensor| tensor.name == name);
+    let names: BTreeSet<&str> = found.iter().map(|tensor| tensor.name.as_str()).collect();
+    let has = |name: &str| names.contains(name);
     let held = |prefix: &str| all.iter().filter(|one| one.name.strip_prefix(prefix).is_some_and(has)).count();
     let mut prefix = "";
     for other in ["bert.", "transformer.", "model."] {
@@ -138,10 +142,10 @@ fn naming(model: &Model, found: &[Tensor]) -> (String, Vec<String>, Vec<String>)
         all.iter().filter_map(|one| one.name.strip_prefix(prefix)).filter(|name| has(name)).collect();
     let missing = |name: &str| name.strip_prefix(prefix).is_none_or(|name| !kept.contains(name));
     let module = |name: &str| name.rsplit_once('.').map_or(name, |(module, _)| module).to_string();
-    let whole = |of: &str| all.iter().filter(|one| module(&one.name) == of).all(|one| missing(&one.name));
+    let begun: BTreeSet<String> = all.iter().filter(|one| !missing(&one.name)).map(|one| module(&one.name)).collect();
     let lacking = all.iter().filter(|one| missing(&one.name)).map(|one| {
         let module = module(&one.name);
-        if whole(&module) { format!("{module}.*") } else { one.name.clone() }
+        if begun.contains(&module) { one.name.clone() } else { format!("{module}.*") }
     });
     let fresh: BTreeSet<String> = lacking.collect();
     let unused = found.iter().filter(|tensor| !kept.contains(tensor.name.as_str())).map(|tensor| tensor.name.clone());

@@ -85,8 +85,8 @@ impl Failure for BundleError {
             Self::Store(error) => error.exit(),
             Self::Archive(error) => error.exit(),
             Self::Unbound { .. } => Exit::Quarantined,
-            Self::Refused { .. } | Self::NoBase { .. } => Exit::Refused,
-            Self::Exists { .. } | Self::Stream { .. } => Exit::System,
+            Self::Refused { .. } | Self::NoBase { .. } | Self::Exists { .. } => Exit::Refused,
+            Self::Stream { .. } => Exit::System,
         }
     }
 
@@ -97,7 +97,7 @@ impl Failure for BundleError {
             Self::Unbound { .. } => "bundle.refused",
             Self::Refused { .. } => "bundle.invalid",
             Self::NoBase { .. } => "base.refused",
-            Self::Exists { .. } => "bundle.exists",
+            Self::Exists { .. } => "output.exists",
             Self::Stream { .. } => "bundle.stream",
         }
     }

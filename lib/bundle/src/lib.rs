@@ -27,6 +27,7 @@ mod import;
 pub mod layout;
 mod lines;
 mod verify;
+mod withdrawn;
 
 pub use archive::{Entry, cat, list, verify_archive, write};
 pub use error::BundleError;
@@ -35,3 +36,4 @@ pub use freeze::{Papers, freeze, metrics, papers};
 pub use given::Given;
 pub use import::{import, repair_from};
 pub use verify::{Verdict, verify_stored};
+pub use withdrawn::{withdrawn, withdrawn_under};

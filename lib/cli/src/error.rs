@@ -58,6 +58,12 @@ pub enum CliError {
     /// A digest was given, but nothing with it is known.
     #[error("{0} is not in the store")]
     Unknown(Digest),
+    /// A name was given, and nothing is called so.
+    #[error("{0}")]
+    NotThere(String),
+    /// Something is to be written where something is.
+    #[error("{0} exists and is not written over; name a new one")]
+    Exists(String),
     /// No time.
     #[error("{0:?} is no time; write 2026-11-29T12:00:00Z or seconds since 1970")]
     Time(String),
@@ -73,8 +79,8 @@ impl Failure for CliError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read { .. } | Self::Write { .. } | Self::NoFile(_) => Exit::System,
-            Self::Parse { .. } | Self::NoDocument(_) | Self::Several { .. } => Exit::Refused,
-            Self::Unknown(_) => Exit::Store,
+            Self::Parse { .. } | Self::NoDocument(_) | Self::Several { .. } | Self::Exists(_) => Exit::Refused,
+            Self::Unknown(_) | Self::NotThere(_) => Exit::Store,
             Self::Time(_) | Self::Usage(_) => Exit::Usage,
         }
     }
@@ -88,6 +94,8 @@ impl Failure for CliError {
             Self::NoDocument(_) => "input.empty",
             Self::Several { .. } => "input.several",
             Self::Unknown(_) => "store.missing",
+            Self::NotThere(_) => "store.no-such-name",
+            Self::Exists(_) => "output.exists",
             Self::Time(_) | Self::Usage(_) => "usage",
         }
     }
@@ -96,6 +104,7 @@ impl Failure for CliError {
         match self {
             Self::NoDocument(_) => vec!["an earlier command of the pipeline may have failed".into()],
             Self::Unknown(_) => vec!["--store DIR or XT_STORE says which store is meant; xt-store ls lists it".into()],
+            Self::NotThere(_) => vec!["--store DIR or XT_STORE says which store is meant".into()],
             _ => Vec::new(),
         }
     }

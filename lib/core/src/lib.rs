@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod canonical;
+pub mod count;
 pub mod digest;
 pub mod fault;
 pub mod field;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xt_core::canonical::{Value, parse};
+use xt_core::canonical::Value;
 use xt_core::fault::Faults;
 use xt_core::manifest::candidate::{LongRecord, Tokenizer};
 
@@ -39,17 +39,14 @@ pub fn read(tokenizer: &Tokenizer, text: &Text, vocabulary: u64, files: &[(&str,
     for (path, bytes) in files {
         let before = classes.len();
         for (line, Labelled { text, label }) in texts(path, bytes, &mut faults) {
-            let class = levels.iter().position(|level| *level == label).and_then(|place| i64::try_from(place).ok());
+            let class = table::level(&label, levels).map(|place| i64::try_from(place).unwrap_or(i64::MAX));
             match (making.row(&text), class) {
-                (Ok(row), Some(class)) => {
+                (Ok(row), Ok(class)) => {
                     values.extend(row);
                     classes.push(class);
                 }
                 (Err((code, why)), _) => faults.add(*path, code, format!("line {line}: {why}")),
-                (_, None) => {
-                    let message = format!("line {line}: the label {label:?} is none of {}", levels.join(", "));
-                    faults.add(*path, "label.unknown", message);
-                }
+                (_, Err(why)) => faults.add(*path, "label.unknown", format!("line {line}: the label: {why}")),
             }
         }
         counts.push((classes.len() - before) as u64);
@@ -121,10 +118,7 @@ fn texts(path: &str, bytes: &[u8], faults: &mut Faults) -> Vec<(u64, Labelled)> 
 
 /// One line of JSON Lines. A label may be a string or a whole number, which is its own name.
 pub(crate) fn record(bytes: &[u8]) -> Result<Labelled, (&'static str, String)> {
-    let value = parse(bytes).map_err(|error| ("record.json", error.to_string()))?;
-    let Value::Object(members) = value else {
-        return Err(("record.form", format!("expected an object, found {}", value.kind())));
-    };
+    let members = records::members(bytes)?;
     let names: Vec<&str> = members.keys().map(String::as_str).collect();
     if names != ["label", "text"] {
         return Err(("record.members", format!("expected the members text and label, found {names:?}")));

@@ -150,6 +150,8 @@ pub(crate) fn lines<T>(
     if bytes.starts_with(b"\xef\xbb\xbf") {
         faults.add(path, "data.byte-order-mark", "starts with a byte-order mark; remove it");
     }
+    // It was told: what follows is looked at as if it were not there.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut found = Vec::new();
     for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -164,11 +166,17 @@ pub(crate) fn lines<T>(
     found
 }
 
+/// The members of the object in one line. The line is told by whoever knows its number, so only the column is told here.
+pub(crate) fn members(line: &[u8]) -> Result<BTreeMap<String, Value>, (&'static str, String)> {
+    match parse(line) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(other) => Err(("record.form", format!("expected an object, found {}", other.kind()))),
+        Err(error) => Err(("record.json", format!("column {}: {}", error.column, error.problem))),
+    }
+}
+
 fn record(bytes: &[u8]) -> Result<Record, (&'static str, String)> {
-    let value = parse(bytes).map_err(|error| ("record.json", error.to_string()))?;
-    let Value::Object(mut members) = value else {
-        return Err(("record.form", format!("expected an object, found {}", value.kind())));
-    };
+    let mut members = members(bytes)?;
     let names: Vec<String> = members.keys().cloned().collect();
     let mut take = |name: &str| text(&mut members, name);
     match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -267,6 +275,10 @@ mod tests {
         assert_eq!(told, due);
         assert_eq!(check("a.jsonl", b"\n\n\n\n\n").0[0].code, "data.empty");
         assert_eq!(check("a.jsonl", b"\xef\xbb\xbf{\"text\":\"a\"}").0[0].code, "data.byte-order-mark");
+        let broken = check("a.jsonl", b"{\"text\":\"a\"}\n\n{\"text\":}");
+        assert!(broken.0[0].message.starts_with("line 3: column 9: expected"), "{broken}");
+        let marked = check("a.jsonl", b"\xef\xbb\xbf{\"text\":\"a\"}");
+        assert_eq!(marked.0.iter().map(|fault| fault.code).collect::<Vec<_>>(), ["data.byte-order-mark"]);
         assert_eq!(check("a.jsonl", b"{\"text\":\"\xff\"}").0[0].code, "record.json");
         assert!(check("a.jsonl", FILE.as_bytes()).is_empty());
         // Records with labels are a form of their own: admitted, and not predicted token by token.

@@ -28,7 +28,7 @@ type Row = (u64, csv::StringRecord);
 
 /// The names of the columns and the rows that have as many cells; `None` when not even the names can be read.
 fn rows(path: &str, bytes: &[u8], faults: &mut Faults) -> Option<(Vec<String>, Vec<Row>)> {
-    check_bytes(path, bytes, faults);
+    let torn = check_bytes(path, bytes, faults);
     let text = std::str::from_utf8(bytes).ok()?;
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut records = reader.records().filter_map(Result::ok);
@@ -46,11 +46,14 @@ fn rows(path: &str, bytes: &[u8], faults: &mut Faults) -> Option<(Vec<String>, V
         }
     }
     let mut rows = Vec::new();
-    for record in records {
+    let mut records = records.peekable();
+    while let Some(record) = records.next() {
         let line = record.position().map_or(0, csv::Position::line);
+        let next = records.peek().and_then(csv::StringRecord::position).map_or(u64::MAX, csv::Position::line);
         if record.len() == names.len() {
             rows.push((line, record));
-        } else {
+        } else if torn.range(line..next.max(line + 1)).next().is_none() {
+            // Where quotes or ends of lines are wrong, that was told, and the number of cells follows from it.
             let message = format!("has {} cells, the first line names {} columns", record.len(), names.len());
             faults.add(at(path, line, record.len().min(names.len())), "row.cells", message);
         }
@@ -58,8 +61,10 @@ fn rows(path: &str, bytes: &[u8], faults: &mut Faults) -> Option<(Vec<String>, V
     Some((names, rows))
 }
 
-/// What is wrong with the bytes, before they are rows.
-fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) {
+/// Notes what is wrong with the bytes, before they are rows: once for each cell. Gives the lines where quotes or ends of lines
+/// are wrong.
+fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) -> BTreeSet<u64> {
+    let mut torn = BTreeSet::new();
     let line_of = |offset: usize| bytes[..offset].iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>() + 1;
     if let Err(error) = std::str::from_utf8(bytes) {
         let offset = error.valid_up_to();
@@ -68,36 +73,44 @@ fn check_bytes(path: &str, bytes: &[u8], faults: &mut Faults) {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         faults.add(path, "data.byte-order-mark", "starts with a byte-order mark; remove it");
     }
-    let mut note = |offset: usize, code, message: &str| {
-        faults.add(path, code, format!("line {}: {message}", line_of(offset)));
+    let mut note = |line: u64, code, message: &str| {
+        torn.insert(line);
+        faults.add(path, code, format!("line {line}: {message}"));
     };
-    let mut cell = Cell::Start;
+    let (mut cell, mut line, mut opened) = (Cell::Start, 1, 1);
     for (offset, byte) in bytes.iter().enumerate() {
         let next = bytes.get(offset + 1);
         cell = match (cell, byte) {
             (Cell::Quoted, b'"') => Cell::Closed,
+            (Cell::Start, b'"') => {
+                opened = line;
+                Cell::Quoted
+            }
             // Two quotes within quotes stand for one.
-            (Cell::Start | Cell::Closed, b'"') | (Cell::Quoted, _) => Cell::Quoted,
+            (Cell::Closed, b'"') | (Cell::Quoted, _) => Cell::Quoted,
             (_, b',' | b'\n') => Cell::Start,
             (cell, b'\r') if next == Some(&b'\n') => cell,
             (_, b'\r') => {
-                note(offset, "row.carriage-return", "a carriage return without a line feed: does it end a row?");
+                note(line, "row.carriage-return", "a carriage return without a line feed: does it end a row?");
                 Cell::Start
             }
             (Cell::Closed, _) => {
-                note(offset, "row.quote", "something stands behind a closing quote");
-                Cell::Open
+                note(line, "row.quote", "something stands behind a closing quote");
+                Cell::Told
             }
             (Cell::Open, b'"') => {
-                note(offset, "row.quote", "a quote stands in a cell that does not begin with one");
-                Cell::Open
+                note(line, "row.quote", "a quote stands in a cell that does not begin with one");
+                Cell::Told
             }
+            (Cell::Told, _) => Cell::Told,
             (Cell::Start | Cell::Open, _) => Cell::Open,
         };
+        line += u64::from(*byte == b'\n');
     }
     if matches!(cell, Cell::Quoted) {
-        faults.add(path, "row.quote", "a quote is opened and never closed");
+        note(opened, "row.quote", "a quote is opened and never closed");
     }
+    torn
 }
 
 /// Where in a cell a byte stands.
@@ -107,6 +120,8 @@ enum Cell {
     Start,
     /// In a cell without quotes.
     Open,
+    /// In a cell of which something wrong was told.
+    Told,
     /// Between quotes.
     Quoted,
     /// Behind a quote that closes it, or is the first of two.
@@ -308,7 +323,8 @@ fn number(cell: &str, non_finite: NonFiniteCells) -> Result<f32, String> {
     }
 }
 
-fn level(cell: &str, levels: &[String]) -> Result<usize, String> {
+/// Which level a text is; or why it is none, with the first of them.
+pub(crate) fn level(cell: &str, levels: &[String]) -> Result<usize, String> {
     let found = levels.iter().position(|level| level == cell);
     found.ok_or_else(|| {
         let known: Vec<String> = levels.iter().take(12).map(|level| format!("{level:?}")).collect();

@@ -177,3 +177,22 @@ fn what_is_no_quoted_cell_is_refused_and_never_another_number() {
         assert!(found.0.is_empty(), "{text:?}: {found}");
     }
 }
+
+/// Both quotes of a cell, and the number of cells that follows from a quote, are one mistake.
+#[test]
+fn what_is_wrong_with_a_row_is_told_once_and_what_is_wrong_with_another_all_the_same() {
+    for (text, due) in [
+        ("a,b\nthe 5\" and 7\" ones,2\n", &["row.quote"][..]),
+        ("a,b\n\"x\"y\"z\",2\n", &["row.quote"]),
+        ("a,b\n3,4\n\"1,2\n3,4\n", &["row.quote"]),
+        ("a,b\n1\r2,3\n", &["row.carriage-return"]),
+        ("a,b\nx\" y\",2\n1,2,3\n", &["row.quote", "row.cells"]),
+        ("a,b\n1,2,3\n4\n", &["row.cells", "row.cells"]),
+    ] {
+        let found = check("x.csv", text.as_bytes());
+        let codes: Vec<&str> = found.0.iter().map(|fault| fault.code).collect();
+        assert_eq!(codes, due, "{text:?}: {found}");
+    }
+    let found = check("x.csv", b"a,b\n3,4\n\"1,2\n3,4\n");
+    assert!(found.0[0].message.starts_with("line 3:"), "{found}");
+}

@@ -50,8 +50,10 @@ pub enum RecordError {
     /// Another process held the lock for longer than this one waits.
     #[error("the record is locked by another process")]
     Locked,
-    /// The record was opened for reading, or the disk takes no writes.
-    #[error("the record can only be read here")]
+    /// The record was opened for reading, or the disk or its permissions allow no writes.
+    #[error(
+        "the record of this store can only be read here: its disk is read-only, or its folder belongs to somebody else"
+    )]
     ReadOnly,
     /// The operation id stands for another request.
     #[error("operation {operation} carries the request {recorded}, not {asked}")]
@@ -196,6 +198,17 @@ pub enum RecordError {
     Sqlite(rusqlite::Error),
 }
 
+impl RecordError {
+    /// What an error means for whoever opened the record to write, after its head was read: SQLite cannot open the files
+    /// beside it, which it makes.
+    pub(crate) fn when_writing(self) -> Self {
+        match self {
+            Self::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => Self::ReadOnly,
+            other => other,
+        }
+    }
+}
+
 impl From<rusqlite::Error> for RecordError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
@@ -266,6 +279,7 @@ impl Failure for RecordError {
     }
 
     fn hints(&self) -> Vec<String> {
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         let hint = match self {
             Self::Absent { .. } => "name the store with --store or XT_STORE; `xt-run` creates its record",
             Self::Newer { .. } => "use the version that wrote it, or another store",
@@ -273,6 +287,8 @@ impl Failure for RecordError {
             Self::Postponed { .. } => "`xt-log resources` says who has what; --wait waits for it",
             Self::Unavailable { .. } => "`xt-log resources` says what there is; ask for less in the intent",
             Self::Locked => "try again; another process is writing",
+            Self::ReadOnly => READ_ONLY,
+            Self::Io { source, .. } if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) => READ_ONLY,
             Self::Conflict { .. } => "use a new operation id for a new request",
             Self::Elsewhere { .. } => "use a new operation id to run the same request under another experiment",
             Self::Ambiguous { .. } => "say which with --experiment",
@@ -285,3 +301,7 @@ impl Failure for RecordError {
         vec![hint.to_string()]
     }
 }
+
+/// What can be done with a store that cannot be written.
+const READ_ONLY: &str = "reading works: `xt-log events`, `status`, `show` and `why`, `xt-store get` and `verify`, `xt-freeze \
+                         verify`; to run, decide or settle, name a store that can be written with --store or XT_STORE";

@@ -55,6 +55,10 @@ pub struct Record {
 impl Record {
     /// Opens the record at `path`, the file itself, and creates it when there is none. The folder must exist.
     pub fn open(path: &Path) -> Result<Self, RecordError> {
+        Self::open_to_write(path).map_err(RecordError::when_writing)
+    }
+
+    fn open_to_write(path: &Path) -> Result<Self, RecordError> {
         if schema::format(path)?.is_none() {
             schema::create(path)?;
         }

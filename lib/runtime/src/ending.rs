@@ -193,7 +193,12 @@ fn collect(watch: &Watch<'_>, ending: &Ending, outputs: &Path, limits: &Limits) 
 /// What is wrong with the metrics of an evaluation, if it is one.
 fn metrics(plan: &Plan, outputs: &Path) -> Option<String> {
     plan.evaluation.as_ref()?;
-    let read = read_document::<Metrics>(&outputs.join(evaluate::METRICS)).map_err(|error| error.to_string());
+    // Named by its path among the outputs: where those lie on this host is nobody's concern.
+    let read = read_document::<Metrics>(&outputs.join(evaluate::METRICS)).map_err(|error| match error {
+        RuntimeError::Damaged { faults, .. } => format!("{}: {faults}", evaluate::METRICS),
+        RuntimeError::File { verb, source, .. } => format!("cannot {verb} {}: {source}", evaluate::METRICS),
+        other => other.to_string(),
+    });
     let checked = read.and_then(|metrics| {
         let metrics = metrics.ok_or_else(|| format!("there is no {}", evaluate::METRICS))?;
         evaluate::check_metrics(plan, &metrics).map_err(|faults| format!("{}: {faults}", evaluate::METRICS))

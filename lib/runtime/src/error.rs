@@ -185,7 +185,11 @@ impl Failure for RuntimeError {
                 vec!["build it with `cargo build -p xt-train`, or name it with --worker PATH or XT_TRAIN".into()]
             }
             Self::MissingInputs(_) => {
-                vec!["`xt-compile dataset` and `xt-store put` bring files into the store; --store says which".into()]
+                vec![
+                    "--store or XT_STORE names another store; `xt-compile dataset` takes data in, also that of a thin bundle, \
+                     and `xt-store put` any other file"
+                        .into(),
+                ]
             }
             Self::Unreceived { attempt, operation } => vec![
                 format!("run its plan again with --operation-id {operation}: that starts this attempt, and no other"),

@@ -10,7 +10,8 @@ use crate::key::PublicKey;
 
 /// The signatures of a bundle by `keys` among `envelopes`; `name` says in messages where those came from. `said` is what its
 /// own evidence says, the statements that vouch for it. That a key has signed none of them is a fault, and so is every
-/// other statement of a key: about other files, or saying something else about these.
+/// other statement of a key: about other files, or saying something else about these. An envelope that bears the name of a
+/// key and cannot be opened with it is a fault, too, whatever others say: somebody changed it, or uses the name.
 pub fn signatures(
     (bundle, said): (&Bundle, &[Value]),
     envelopes: &[Envelope],
@@ -21,16 +22,20 @@ pub fn signatures(
     for key in keys {
         let (before, id) = (found.len(), key.id());
         let mut wrong = Vec::new();
-        for envelope in envelopes {
+        for (number, envelope) in envelopes.iter().enumerate().filter(|(_, envelope)| envelope.concerns(key)) {
             match envelope.opened(key) {
-                Err(_) => {}
+                Err(why) => {
+                    let message =
+                        format!("envelope {} bears the name of key {id} and does not hold: {why}", number + 1);
+                    wrong.push(("signature.broken", message));
+                }
                 Ok(statement) => match statement::refusal(&statement, bundle, said) {
                     None => found.push(Signature {
                         key: id.clone(),
                         algorithm: key.algorithm().word().into(),
                         predicate: statement::predicate(&statement).into(),
                     }),
-                    Some(why) => wrong.push(why),
+                    Some(why) => wrong.push(("signature.subject", format!("signed by key {id}: {why}"))),
                 },
             }
         }
@@ -44,9 +49,14 @@ pub fn signatures(
             };
             faults.add(name, "signature.missing", message);
         }
-        for why in wrong {
-            faults.add(name, "signature.subject", format!("signed by key {id}: {why}"));
+        for (code, message) in wrong {
+            faults.add(name, code, message);
         }
     }
     (found, faults)
+}
+
+/// How many envelopes are of none of these keys: whatever they say, nobody has looked at it.
+pub fn strangers(envelopes: &[Envelope], keys: &[PublicKey]) -> usize {
+    envelopes.iter().filter(|envelope| !keys.iter().any(|key| envelope.concerns(key))).count()
 }

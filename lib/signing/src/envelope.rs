@@ -77,6 +77,13 @@ impl Envelope {
         })
     }
 
+    /// Whether it bears the name of `key`, or is signed by it without.
+    pub fn concerns(&self, key: &PublicKey) -> bool {
+        let message = encoded(&self.payload_type, &self.payload);
+        let id = key.id();
+        self.signatures.iter().any(|(claimed, signature)| *claimed == id || key.verifies(&message, signature))
+    }
+
     /// The statement, when `key` signed it. Which key a signature claims to be by decides nothing.
     pub fn opened(&self, key: &PublicKey) -> Result<Value, String> {
         let message = encoded(&self.payload_type, &self.payload);

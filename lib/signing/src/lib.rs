@@ -7,7 +7,7 @@ mod envelope;
 mod error;
 mod key;
 
-pub use check::signatures;
+pub use check::{signatures, strangers};
 pub use envelope::{Envelope, PAYLOAD_TYPE, sigstore_bundle};
 pub use error::SigningError;
 pub use key::{Algorithm, PrivateKey, PublicKey};

@@ -155,9 +155,7 @@ impl Failure for StoreError {
                 "--store or XT_STORE names a store; `xt-compile dataset` and `xt-store put` make one"
             }
             Self::Format { .. } => "use the version of xt that wrote it; nothing in it was touched",
-            Self::Missing { .. } => {
-                "--store or XT_STORE names another store; `xt-compile dataset` admits data, also that of a thin bundle"
-            }
+            Self::Missing { .. } => "`xt-store ls` lists what is in this store; --store or XT_STORE names another",
             Self::Damaged { .. } => "put the same bytes again to heal it; `xt-store verify` lists all damage",
             Self::Unreadable { .. } => {
                 "`xt-store verify` says what names it; mend it with --repair-from, or remove its names, and try again"
@@ -165,6 +163,12 @@ impl Failure for StoreError {
             Self::Taken { .. } => "nothing was named; remove those names there first, or copy under other names",
             Self::System { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "nothing of this write is visible; free some space and try again"
+            }
+            Self::System { action: "take a lease in" | "make a directory in" | "write a pack in", source, .. }
+                if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                "a store that can only be read will do for `xt-store get`, `ls` and `verify`, for `xt-log` and `xt-freeze verify`; \
+                 to write, name another with --store or XT_STORE"
             }
             _ => return Vec::new(),
         };

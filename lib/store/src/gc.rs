@@ -54,6 +54,17 @@ xt_core::record! {
     }
 }
 
+impl Sum {
+    /// None yet.
+    pub(crate) const NONE: Self = Self { objects: 0, bytes: 0 };
+
+    /// One more, of this size as far as the store says so: what lies about itself makes no number overflow.
+    pub(crate) const fn add(&mut self, bytes: u64) {
+        self.objects += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 xt_core::record! {
     /// What a collection found, and did.
     pub struct Collected as TAG {
@@ -93,9 +104,9 @@ impl Store {
         self.reload()?;
         let mut report = Collected {
             applied: collection.apply,
-            named: Sum { objects: 0, bytes: 0 },
-            unnamed: Sum { objects: 0, bytes: 0 },
-            spared: Sum { objects: 0, bytes: 0 },
+            named: Sum::NONE,
+            unnamed: Sum::NONE,
+            spared: Sum::NONE,
             packs_removed: 0,
             freed: 0,
             moved: 0,
@@ -182,8 +193,7 @@ impl Store {
                 each(digest, bytes);
                 &mut report.unnamed
             };
-            sum.objects += 1;
-            sum.bytes += bytes;
+            sum.add(bytes);
         }
         Ok(())
     }

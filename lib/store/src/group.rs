@@ -13,6 +13,8 @@ use crate::error::StoreError;
 use crate::source::Source;
 use crate::write::Writer;
 
+/// So many files share a block at most: who joins is looked for among all that wait.
+const MOST: usize = 4096;
 /// Larger files are stored for themselves.
 const SMALL: u64 = 512 << 10;
 
@@ -52,7 +54,7 @@ impl Writer<'_> {
         if self.holds_block(digest, Kind::is_object, bytes)? || self.holds_list(digest, bytes)? {
             return Ok(());
         }
-        if self.group.bytes.len() + bytes.len() > BLOCK {
+        if self.group.bytes.len() + bytes.len() > BLOCK || self.group.members.len() == MOST {
             self.close_group()?;
         }
         #[expect(clippy::cast_possible_truncation, reason = "a group has 1 MiB at most")]

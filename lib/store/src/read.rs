@@ -412,7 +412,19 @@ mod tests {
             assert!(matches!(error, StoreError::Damaged { digest, .. } if digest == object), "{error}");
             assert!(error.to_string().contains(says), "{says}: {error}");
             assert!(start.elapsed().as_secs() < 1, "{says}");
+            let report = store.verify().unwrap();
+            assert!(report.damaged.iter().any(|damage| damage.object == Some(object)), "{says}: {report:?}");
         }
+    }
+
+    #[test]
+    fn sizes_that_lie_add_up_to_no_panic_and_both_objects_are_damaged() {
+        let (block, one, other) = (Digest::of(b"block"), Digest::of(b"one"), Digest::of(b"other"));
+        let lie = |object| (Kind::List, codec::RAW, u64::MAX, object, list(&[(block, 0, 5)]));
+        let (_directory, store) =
+            planted(&[(Kind::Block, codec::RAW, 5, block, b"block".to_vec()), lie(one), lie(other)]);
+        let report = store.verify().unwrap();
+        assert_eq!((report.damaged.len(), report.bytes), (2, u64::MAX));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Store {
         };
         let bytes = thread::scope(|scope| {
             let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(0))).sum::<Result<u64, StoreError>>()
+            threads.into_iter().map(joined).sum::<Result<u64, StoreError>>()
         })?;
         Ok((count, bytes))
     }
@@ -84,12 +84,17 @@ impl Store {
     }
 }
 
-/// Cuts work into parts; each item comes with its size in bytes.
+/// What a thread gave; a thread that panicked has not done its part, so this one does not say it did.
+pub fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Cuts work into parts; each item comes with its size in bytes, as far as the store says so.
 pub fn batches<T>(items: Vec<(u64, T)>) -> Vec<Vec<T>> {
     let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (size, item) in items {
         batch.push(item);
-        bytes += size;
+        bytes = u64::saturating_add(bytes, size);
         if batch.len() >= FILES_AT_ONCE || bytes >= BYTES_AT_ONCE {
             batches.push(std::mem::take(&mut batch));
             bytes = 0;

@@ -64,6 +64,8 @@ impl Seen {
         if !self.fresh {
             return;
         }
+        // What was read now is right, whatever was known before of a file that looks the same.
+        self.before.retain(|key, _| !self.now.contains_key(key));
         let room = MOST.saturating_sub(self.now.len());
         self.now.extend(self.before.into_iter().take(room));
         let mut bytes = PREFIX.to_vec();
@@ -99,7 +101,7 @@ fn decode(bytes: &[u8]) -> Option<BTreeMap<Key, Digest>> {
 
 fn rested(fingerprint: &Fingerprint) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    i64::try_from(now).is_ok_and(|now| fingerprint.last() + REST <= now)
+    i64::try_from(now).is_ok_and(|now| fingerprint.last().saturating_add(REST) <= now)
 }
 
 impl Store {

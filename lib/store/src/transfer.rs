@@ -51,26 +51,24 @@ impl Store {
             return Err(StoreError::Missing { digest: missing.digest });
         }
         other.refresh()?;
-        let none = || Sum { objects: 0, bytes: 0 };
-        let mut report = Transferred { names: 0, copied: none(), present: none() };
+        let mut report = Transferred { names: 0, copied: Sum::NONE, present: Sum::NONE };
         let mut in_order: Vec<Digest> = reach.objects.iter().copied().collect();
         self.sort_by_place(&mut in_order);
         let sized = |digest: &Digest| Ok((*digest, self.size(*digest)?.unwrap_or_default()));
         let objects: Vec<(Digest, u64)> = in_order.iter().map(sized).collect::<Result<_, StoreError>>()?;
-        let total = objects.iter().map(|(_, bytes)| bytes).sum();
+        let total = objects.iter().fold(0, |all, (_, bytes)| u64::saturating_add(all, *bytes));
         let (mut done, mut batch, mut missing) = (0, Vec::new(), BTreeSet::new());
         for (digest, bytes) in objects {
             if hold.has(digest)? {
-                report.present.objects += 1;
-                report.present.bytes += bytes;
+                report.present.add(bytes);
             } else {
                 missing.insert(digest);
                 batch.push(digest);
-                report.copied.objects += 1;
-                report.copied.bytes += bytes;
+                report.copied.add(bytes);
             }
-            done += bytes;
-            if done / BATCH > (done - bytes) / BATCH {
+            let before = done;
+            done = u64::saturating_add(done, bytes);
+            if done / BATCH > before / BATCH {
                 self.copy_batch(other, &std::mem::take(&mut batch))?;
             }
             watch(done, total);

@@ -62,8 +62,9 @@ impl Store {
             let mut blocks = BTreeSet::new();
             for digest in objects {
                 let bytes = self.size(digest)?.unwrap_or_default();
-                usage.bytes += bytes;
-                usage.alone += if owners.get(&digest) == Some(&1) { bytes } else { 0 };
+                let alone = if owners.get(&digest) == Some(&1) { bytes } else { 0 };
+                usage.bytes = usage.bytes.saturating_add(bytes);
+                usage.alone = usage.alone.saturating_add(alone);
                 usage.stored += self.stored(digest, &mut blocks);
             }
             found.push(usage);
@@ -73,15 +74,14 @@ impl Store {
 
     fn total(&self, reach: &Reach<'_>) -> Result<Total, StoreError> {
         let mut total = Total {
-            named: Sum { objects: 0, bytes: 0 },
-            unnamed: Sum { objects: 0, bytes: 0 },
+            named: Sum::NONE,
+            unnamed: Sum::NONE,
             packs: 0,
             quarantine: self.quarantined()?.iter().map(|found| found.bytes).sum(),
         };
         for (digest, bytes) in self.list()? {
             let sum = if reach.objects.contains(&digest) { &mut total.named } else { &mut total.unnamed };
-            sum.objects += 1;
-            sum.bytes += bytes;
+            sum.add(bytes);
         }
         for pack in self.present_packs()? {
             let found = self.packs.symlink_metadata(pack::file_name(pack));

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::graph::Reach;
 use crate::layout::{PINS, REFS};
 use crate::pack;
-use crate::restore::{batches, threads};
+use crate::restore::{batches, joined, threads};
 use crate::store::Store;
 
 /// The tag of the report.
@@ -73,7 +73,7 @@ impl Store {
         let packs = self.index.read().unwrap_or_else(PoisonError::into_inner).packs().to_vec();
         let mut report = Report {
             objects: objects.len() as u64,
-            bytes: objects.iter().map(|(_, bytes)| bytes).sum(),
+            bytes: objects.iter().fold(0, |all, (_, bytes)| all.saturating_add(*bytes)),
             packs: packs.len() as u64,
             stored: 0,
             damaged: Vec::new(),
@@ -160,7 +160,7 @@ impl Store {
                 if let Err(error) = read {
                     report.damaged.push(damage(digest, error)?);
                 }
-                done += sizes.get(&digest).copied().unwrap_or_default();
+                done = u64::saturating_add(done, sizes.get(&digest).copied().unwrap_or_default());
                 watch(done, total);
             }
             Ok(())
@@ -181,7 +181,7 @@ impl Store {
         };
         let mut found: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+            threads.into_iter().flat_map(joined).collect()
         });
         found.sort_by_key(|(pack, _)| *pack);
         for (pack, hashed) in found {

@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 use xt_core::fault::Faults;
 use xt_core::manifest::candidate::{Base, Model};
 use xt_core::verb::adapter::PREFIX;
-use xt_core::verb::base::{Naming, START, check, header_length};
+use xt_core::verb::base::{Naming, START, check, header_length, tensors};
 
 use crate::fault::TrainError;
 use crate::inputs;
@@ -19,18 +19,23 @@ pub fn read(model: &Model, base: &Base, folder: &Path) -> Result<Option<Vec<u8>>
     let Some([document, weights]) = base.files() else { return Ok(None) };
     let (document, file) = (inputs::read(folder, document)?, inputs::read(folder, weights)?);
     let mut faults = Faults::new();
-    match header(&file).and_then(xt_core::verb::base::tensors) {
-        Ok(tensors) => check(model, base, &document, &tensors, &mut faults),
+    match header(&file) {
+        Ok((header, body)) => match tensors(header, body) {
+            Ok(tensors) => check(model, base, &document, &tensors, &mut faults),
+            Err(found) => faults.0.extend(found.0),
+        },
         Err(why) => faults.add("/base/digest", "base.file", why),
     }
     faults.or(()).map_err(TrainError::Base)?;
     Ok(Some(file))
 }
 
-fn header(file: &[u8]) -> Result<&[u8], String> {
+/// The header, and how many bytes are behind it.
+fn header(file: &[u8]) -> Result<(&[u8], u64), String> {
     let cut = || "it ends inside its header".to_string();
     let (start, rest) = file.split_first_chunk::<START>().ok_or_else(cut)?;
-    rest.get(..header_length(start)?).ok_or_else(cut)
+    let (header, body) = rest.split_at_checked(header_length(start)?).ok_or_else(cut)?;
+    Ok((header, body.len() as u64))
 }
 
 /// Gives every parameter that the base has its value from there, under its own name or that of PEFT; the others keep what they

@@ -92,6 +92,13 @@ crate::record! {
     }
 }
 
+impl Compatibility {
+    /// The family of a model whose files have a form that others know; `None` for that of a command.
+    pub fn family(&self) -> Option<&str> {
+        self.form.strip_prefix("huggingface/")
+    }
+}
+
 crate::record! {
     /// Whether a bundle verifies, and everything that is wrong with it.
     pub struct Verification as tag::VERIFICATION {

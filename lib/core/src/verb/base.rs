@@ -3,6 +3,7 @@
 //! A base is named by digests, so what is looked at here is what the run will read. Names and shapes come from the header of
 //! the file, which says where each tensor lies; the values are not needed.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -62,24 +63,116 @@ fn pickled(start: [u8; START]) -> bool {
     start.starts_with(b"PK\x03\x04") || (protocol && (start[2] == 0x95 || u64::from_le_bytes(start) > LONGEST))
 }
 
-/// The tensors of a header, sorted by name; or why it is none.
-pub fn tensors(header: &[u8]) -> Result<Vec<Tensor>, String> {
-    let value = parse(header).map_err(|error| format!("its header: {error}"))?;
-    let Value::Object(members) = value else { return Err("its header is no object".into()) };
-    members.into_iter().filter(|(name, _)| name != "__metadata__").map(|(name, value)| tensor(name, &value)).collect()
+/// Types of values that safetensors files hold, and the bits of one (safetensors 0.8, `Dtype`).
+const KINDS: [(&str, u64); 22] = [
+    ("BF16", 16),
+    ("BOOL", 8),
+    ("C64", 64),
+    ("F16", 16),
+    ("F32", 32),
+    ("F4", 4),
+    ("F64", 64),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("F8_E4M3", 8),
+    ("F8_E4M3FNUZ", 8),
+    ("F8_E5M2", 8),
+    ("F8_E5M2FNUZ", 8),
+    ("F8_E8M0", 8),
+    ("I16", 16),
+    ("I32", 32),
+    ("I64", 64),
+    ("I8", 8),
+    ("U16", 16),
+    ("U32", 32),
+    ("U64", 64),
+    ("U8", 8),
+];
+
+/// The tensors of a header with `body` bytes behind it, sorted by name; or everything that is wrong with it. The tensors must
+/// lie one after the other and fill the body, as whoever reads the values demands.
+pub fn tensors(header: &[u8], body: u64) -> Result<Vec<Tensor>, Faults> {
+    let wrong = |why: String| Faults::one("/base/digest", "base.file", why);
+    let value = parse(header).map_err(|error| wrong(format!("its header: {error}")))?;
+    let (Value::Object(members), Some(b'{')) = (value, header.first()) else {
+        return Err(wrong("its header is no object".into()));
+    };
+    let mut faults = Faults::new();
+    let (mut tensors, mut places) = (Vec::new(), Vec::new());
+    for (name, value) in members {
+        if name == "__metadata__" {
+            if !matches!(&value, Value::Object(texts) if texts.values().all(|text| text.as_str().is_some())) {
+                faults.add("base#__metadata__", "base.file", "expected an object of texts");
+            }
+            continue;
+        }
+        match tensor(name.clone(), &value) {
+            Ok((tensor, place)) => {
+                tensors.push(tensor);
+                places.push((place, name));
+            }
+            Err(why) => faults.add(format!("base#{name}"), "base.file", why),
+        }
+    }
+    if faults.is_empty() {
+        check_places(places, body, &mut faults);
+    }
+    faults.or(tensors)
 }
 
-fn tensor(name: String, value: &Value) -> Result<Tensor, String> {
+/// Notes tensors that do not begin where the one before ends, and values that are missing or belong to none.
+fn check_places(mut places: Vec<([u64; 2], String)>, body: u64, faults: &mut Faults) {
+    places.sort();
+    let mut due = 0;
+    for ([begin, end], name) in places {
+        let at = format!("base#{name}");
+        if begin < due {
+            faults.add(at, "base.file", format!("begins at byte {begin}, within another tensor, which ends at {due}"));
+        } else if begin > due {
+            faults.add(
+                at,
+                "base.file",
+                format!("begins at byte {begin}, where {due} is due: what lies between is no tensor"),
+            );
+        } else if end > body {
+            faults.add(
+                at,
+                "base.file",
+                format!("ends at byte {end}, and the file has {body} bytes of values: it was cut off"),
+            );
+        }
+        due = due.max(end);
+    }
+    if due < body && faults.is_empty() {
+        let message = format!("its tensors end at byte {due}, and the file has {body} bytes of values");
+        faults.add("/base/digest", "base.file", message);
+    }
+}
+
+/// A tensor, and where its values begin and end.
+fn tensor(name: String, value: &Value) -> Result<(Tensor, [u64; 2]), String> {
     let kind = value.get("dtype").and_then(Value::as_str).map(String::from);
-    let number = |item: &Value| if let Value::Integer(number) = item { number.to_u64() } else { None };
-    let shape = match value.get("shape") {
+    let numbers = |name: &str| match value.get(name) {
         Some(Value::List(items)) => items.iter().map(number).collect::<Option<Vec<u64>>>(),
         _ => None,
     };
-    match (kind, shape) {
-        (Some(kind), Some(shape)) => Ok(Tensor { name, kind, shape }),
-        _ => Err(format!("its tensor {name} has no type and shape")),
+    let (Some(kind), Some(shape)) = (kind, numbers("shape")) else { return Err("it has no type and shape".into()) };
+    let Some([begin, end]) = numbers("data_offsets").and_then(|both| <[u64; 2]>::try_from(both).ok()) else {
+        return Err("it has no data_offsets, which are two whole numbers".into());
+    };
+    let Some((_, bits)) = KINDS.iter().find(|(word, _)| *word == kind) else {
+        return Err(format!("there is no type {kind} of values"));
+    };
+    let bits = shape.iter().try_fold(*bits, |bits, size| bits.checked_mul(*size));
+    match bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8) {
+        Some(bytes) if begin.checked_add(bytes) == Some(end) => Ok((Tensor { name, kind, shape }, [begin, end])),
+        Some(bytes) => Err(format!("its shape takes {bytes} bytes, its data_offsets are {begin} and {end}")),
+        None => Err("its shape takes no whole number of bytes, or more than there can be".into()),
     }
+}
+
+fn number(item: &Value) -> Option<u64> {
+    if let Value::Integer(number) = item { number.to_u64() } else { None }
 }
 
 /// How the names of a file become those of a model.
@@ -117,11 +210,12 @@ pub fn check(model: &Model, base: &Base, document: &[u8], tensors: &[Tensor], fa
     let naming = Naming::of(base);
     let all = parameters(model);
     check_patterns(naming, &all, tensors, faults);
+    let by_name: BTreeMap<&str, &Tensor> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     for parameter in &all {
-        check_one(naming, parameter, tensors, faults);
+        check_one(naming, parameter, &by_name, faults);
     }
-    let used: Vec<&str> = all.iter().filter_map(|parameter| naming.in_file(&parameter.name)).collect();
-    for Tensor { name, .. } in tensors.iter().filter(|tensor| !used.contains(&tensor.name.as_str())) {
+    let used: BTreeSet<&str> = all.iter().filter_map(|parameter| naming.in_file(&parameter.name)).collect();
+    for Tensor { name, .. } in tensors.iter().filter(|tensor| !used.contains(tensor.name.as_str())) {
         if !naming.unused.iter().any(|pattern| fits(pattern, name)) {
             let message = "the model has no such parameter; declare it under /base/unused to leave it out";
             faults.add(format!("base#{name}"), "base.unknown", message);
@@ -147,7 +241,7 @@ fn check_patterns(naming: Naming<'_>, all: &[Parameter], tensors: &[Tensor], fau
     }
 }
 
-fn check_one(naming: Naming<'_>, parameter: &Parameter, tensors: &[Tensor], faults: &mut Faults) {
+fn check_one(naming: Naming<'_>, parameter: &Parameter, tensors: &BTreeMap<&str, &Tensor>, faults: &mut Faults) {
     let Parameter { name, shape } = parameter;
     let drawn = naming.fresh.iter().any(|pattern| fits(pattern, name));
     let Some(in_file) = naming.in_file(name) else {
@@ -157,7 +251,7 @@ fn check_one(naming: Naming<'_>, parameter: &Parameter, tensors: &[Tensor], faul
         }
         return;
     };
-    match tensors.iter().find(|tensor| tensor.name == in_file) {
+    match tensors.get(in_file) {
         None => {
             let message = "the base has no such tensor; declare it under /base/fresh to draw it from the seed";
             faults.add(format!("base#{in_file}"), "base.missing", message);
@@ -270,11 +364,40 @@ mod tests {
     fn a_header_gives_names_types_and_shapes_and_nothing_else_is_one() {
         let header = br#"{"b":{"dtype":"I64","shape":[1,512],"data_offsets":[0,4096]},
             "a":{"dtype":"F32","shape":[],"data_offsets":[4096,4100]},"__metadata__":{"format":"pt"}}"#;
-        let found = tensors(header).unwrap();
+        let found = tensors(header, 4100).unwrap();
         let shown: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.kind.as_str(), one.shape.len())).collect();
         assert_eq!(shown, [("a", "F32", 0), ("b", "I64", 2)]);
-        for bad in [&b"[]"[..], b"{\"a\":1}", b"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1]}}", b"{"] {
-            assert!(tensors(bad).is_err());
+        for bad in [&b"[]"[..], b"{\"a\":1}", b"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1]}}", b"{", b" {}"] {
+            assert!(tensors(bad, 0).is_err());
         }
+    }
+
+    #[test]
+    fn tensors_that_overlap_leave_holes_or_reach_beyond_the_file_are_named() {
+        let header = |a: &str, b: &str| alloc::format!("{{\"a\":{a},\"b\":{b}}}");
+        let one = |kind: &str, shape: &str, begin: u64, end: u64| {
+            alloc::format!("{{\"dtype\":\"{kind}\",\"shape\":{shape},\"data_offsets\":[{begin},{end}]}}")
+        };
+        let first = one("F32", "[2]", 0, 8);
+        let max = u64::MAX;
+        for (second, body, says) in [
+            (one("F32", "[2]", 4, 12), 12, "base#b: begins at byte 4, within another tensor"),
+            (one("F32", "[2]", 12, 20), 20, "base#b: begins at byte 12, where 8 is due"),
+            (one("F32", "[2]", 8, 16), 15, "base#b: ends at byte 16, and the file has 15"),
+            (one("F32", "[2]", 8, 16), 17, "/base/digest: its tensors end at byte 16"),
+            (one("F32", "[3]", 8, 16), 16, "base#b: its shape takes 12 bytes"),
+            (one("F4", "[1]", 8, 8), 8, "base#b: its shape takes no whole number of bytes"),
+            (one("F32", "[4294967296,4294967296]", 8, 16), 16, "more than there can be"),
+            (one("F32", "[2]", max - 7, max), 16, "base#b: its shape takes 8 bytes"),
+            (one("F33", "[2]", 8, 16), 16, "base#b: there is no type F33"),
+            ("{\"dtype\":\"F32\",\"shape\":[2]}".into(), 16, "base#b: it has no data_offsets"),
+        ] {
+            let faults = tensors(header(&first, &second).as_bytes(), body).unwrap_err();
+            assert!(faults.to_string().contains(says), "{says}: {faults}");
+        }
+        // The controls: in the other order in the file, and one without a value.
+        let second = one("F16", "[4]", 8, 16);
+        assert!(tensors(header(&second, &first).as_bytes(), 16).is_ok());
+        assert!(tensors(header(&first, &one("F32", "[0,7]", 8, 8)).as_bytes(), 8).is_ok());
     }
 }

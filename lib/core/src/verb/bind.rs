@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::canonical::Value;
+use crate::count::counted;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest};
@@ -169,8 +170,8 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
         faults.add("run#/progress/completed", "bundle.progress", "the trainer did not report completion");
     }
     if !run.quarantined.is_empty() {
-        let count = run.quarantined.len();
-        let message = format!("{count} files are in quarantine, and nothing there is ever bound");
+        let files = counted(run.quarantined.len(), "file");
+        let message = format!("{files} in quarantine, and nothing there is ever bound");
         faults.add("run#/quarantined", "bundle.quarantined", message);
     }
     if plan.evaluation.is_some() {

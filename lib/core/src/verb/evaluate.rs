@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::count::counted;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest};
@@ -165,8 +166,10 @@ pub(crate) fn check_overlap(spec: &Spec, overlap: &Overlap, parts: u64, faults: 
     }
     if shared == Shared::Refuse && shared_files + shared_examples > 0 {
         let message = format!(
-            "{shared_files} of {files} files and {shared_examples} of {examples} examples are in the training data too; \
-             a spec with `disclose` measures all the same, and the result says so"
+            "{shared_files} of {} and {shared_examples} of {} are in the training data too; a spec with `disclose` measures \
+             all the same, and the result says so",
+            counted(files, "file"),
+            counted(examples, "example")
         );
         faults.add("/leakage/shared", "evaluation.leakage", message);
     }

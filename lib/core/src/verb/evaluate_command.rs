@@ -190,10 +190,12 @@ pub(crate) fn check_plan(plan: &Plan, evaluating: &Evaluating, command_of_plan: 
 pub(crate) fn check_metrics(plan: &Plan, evaluating: &Evaluating, metrics: &Metrics, faults: &mut Faults) {
     let Evaluator::Command { metrics: due, samples, confidence, .. } = &evaluating.spec.evaluator else { return };
     let sizes = sizes_of_slices(plan, evaluating);
+    // By name and slice: a program may leave hundreds of thousands.
+    let counts: BTreeMap<(&str, Option<&str>), u64> =
+        metrics.metrics.iter().map(|one| ((one.name.as_str(), one.slice.as_deref()), one.sample_count)).collect();
     for name in due {
         for slice in sizes.keys() {
-            let there = |one: &Measure| one.name == *name && one.slice == *slice;
-            if !metrics.metrics.iter().any(there) {
+            if !counts.contains_key(&(name.as_str(), slice.as_deref())) {
                 let place = slice.as_ref().map_or(String::from("everything"), |slice| format!("the slice {slice:?}"));
                 faults.add(
                     "/metrics",
@@ -210,7 +212,8 @@ pub(crate) fn check_metrics(plan: &Plan, evaluating: &Evaluating, metrics: &Metr
             let message = format!("the spec promises {samples} samples, found {}", measure.sample_count);
             faults.add(format!("{at}/sample_count"), "evaluation.count", message);
         }
-        check_count(&at, measure, metrics, &sizes, faults);
+        let whole = counts.get(&(measure.name.as_str(), None)).copied();
+        check_count(&at, measure, whole, &sizes, faults);
         check_uncertainty(&at, measure, confidence.is_some(), faults);
     }
 }
@@ -219,19 +222,18 @@ pub(crate) fn check_metrics(plan: &Plan, evaluating: &Evaluating, metrics: &Metr
 fn check_count(
     at: &str,
     measure: &Measure,
-    metrics: &Metrics,
+    whole: Option<u64>,
     sizes: &BTreeMap<Option<String>, u64>,
     faults: &mut Faults,
 ) {
-    let Measure { name, slice, sample_count, .. } = measure;
+    let Measure { slice, sample_count, .. } = measure;
     let at = format!("{at}/sample_count");
     if let Some(bytes) = sizes.get(slice).filter(|bytes| sample_count > bytes) {
         let message = format!("{sample_count} samples cannot come from {bytes} bytes");
         return faults.add(at, "evaluation.count", message);
     }
-    let whole = metrics.metrics.iter().find(|other| other.slice.is_none() && other.name == *name);
-    if let Some(whole) = whole.filter(|whole| whole.sample_count < *sample_count) {
-        let message = format!("{sample_count} samples in a slice, and {} in everything", whole.sample_count);
+    if let Some(whole) = whole.filter(|whole| whole < sample_count) {
+        let message = format!("{sample_count} samples in a slice, and {whole} in everything");
         faults.add(at, "evaluation.count", message);
     }
 }
@@ -246,6 +248,12 @@ fn check_uncertainty(at: &str, measure: &Measure, level: bool, faults: &mut Faul
         faults.add(at, "evaluation.uncertainty", "an interval whose level the spec does not declare says nothing");
     } else if interval.low > interval.high {
         let message = format!("the lower end {} lies above the upper end {}", interval.low, interval.high);
+        faults.add(at, "evaluation.uncertainty", message);
+    } else if !(interval.low..=interval.high).contains(&measure.value) {
+        let message = format!(
+            "the value {} lies outside of its own interval, from {} to {}",
+            measure.value, interval.low, interval.high
+        );
         faults.add(at, "evaluation.uncertainty", message);
     }
 }

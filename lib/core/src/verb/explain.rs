@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::count::counted;
 use crate::field::Manifest;
 use crate::manifest::candidate::{
     Averaging, Candidate, Clipping, Group, Length, Model, NonFinite, Objective, Optimizer, Schedule, Tokenizer,
@@ -47,22 +48,22 @@ fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
     let mut lines: Vec<String> = measures.collect();
     lines.extend([format!("  runs       {executable} {}", arguments.join(" ").trim_end())]);
     if let Some(program) = &plan.program {
-        let count = program.libraries.len();
-        lines.push(format!("  loads      {count} libraries beside {}", program.executable.digest));
+        let libraries = counted(program.libraries.len(), "library");
+        lines.push(format!("  loads      {libraries} beside {}", program.executable.digest));
         lines.extend(program.roots.iter().map(|root| {
-            let (path, files, digest) = (&root.path, root.files, root.digest);
-            format!("  root       {path}: {files} files, {} MiB, {digest}", root.bytes >> 20)
+            let (path, files, digest) = (&root.path, counted(root.files, "file"), root.digest);
+            format!("  root       {path}: {files}, {} MiB, {digest}", root.bytes >> 20)
         }));
     }
     lines.extend(files.iter().map(|(path, digest)| format!("  file       {path} {digest}")));
     let data = plan.inputs.iter().filter(|input| input.role == Role::Data).count();
-    lines.push(format!("  data       {data} files, {} parameters", command.parameters.0.len()));
-    lines.push(format!("  computes   with {threads} thread(s)"));
+    lines.push(format!("  data       {}, {}", counted(data, "file"), counted(command.parameters.0.len(), "parameter")));
+    lines.push(format!("  computes   with {}", counted(*threads, "thread")));
     if let Some(evaluating) = &plan.evaluation {
-        lines.push(format!("  model      {} files of the bundle", evaluating.files.len()));
+        lines.push(format!("  model      {} of the bundle", counted(evaluating.files.len(), "file")));
     }
     lines.push(match command.steps {
-        Some(steps) => format!("  telemetry  {steps} lines"),
+        Some(steps) => format!("  telemetry  {}", counted(steps, "line")),
         None => "  telemetry  as many lines as it likes".to_string(),
     });
     lines
@@ -76,24 +77,24 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     let start = base.as_ref().map_or("random initialisation", |_| "the base");
     let mut lines = Vec::from([format!("  model      {}", model(&candidate.model, start))]);
     lines.extend(base.map(|base| format!("  base       {base}")));
-    let trained = || values(&adapter::trainable(&candidate.model, &candidate.base));
+    let trained = || counted(values(&adapter::trainable(&candidate.model, &candidate.base)), "parameter");
     let adapter = adapter::describe(&candidate.base);
-    lines.extend(adapter.map(|adapter| format!("  trains     {} parameters: {adapter}", trained())));
+    lines.extend(adapter.map(|adapter| format!("  trains     {}: {adapter}", trained())));
     lines.extend([
         format!("  text       {}", candidate.tokenizer.describe()),
         format!(
-            "  data       {} files, {}, in {} order",
-            plan.inputs.iter().filter(|input| input.role != Role::Base).count(),
+            "  data       {}, {}, in {} order",
+            counted(plan.inputs.iter().filter(|input| input.role != Role::Base).count(), "file"),
             data(candidate, work),
             candidate.data.order
         ),
         format!(
-            "  steps      {} ({}), each of {} x {} samples; {} micro-batches an epoch",
+            "  steps      {} ({}), each of {} x {}; {} an epoch",
             work.steps,
             length(&candidate.length),
             batching.accumulation,
-            batching.samples,
-            work.micro_batches_per_epoch
+            counted(batching.samples, "sample"),
+            counted(work.micro_batches_per_epoch, "micro-batch")
         ),
         format!("  minimises  {}", objective(&candidate.objective)),
         format!("  optimiser  {}", optimizer(&candidate.optimizer)),
@@ -102,10 +103,10 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
         format!("  clipping   {}", clipping(&candidate.clipping)),
         format!("  averaging  {}", averaging(&candidate.averaging)),
         format!(
-            "  computes   {} on {}, {} thread(s), vectors {}, sums {}, oneDNN {}",
+            "  computes   {} on {}, {}, vectors {}, sums {}, oneDNN {}",
             candidate.precision,
             candidate.execution.device,
-            candidate.execution.threads,
+            counted(candidate.execution.threads, "thread"),
             candidate.execution.cpu_capability,
             candidate.execution.math_mode,
             if candidate.execution.onednn { "on" } else { "off" }
@@ -122,16 +123,22 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
 }
 
 fn data(candidate: &Candidate, work: &Work) -> String {
-    let (tokens, samples) = (work.tokens, work.samples_per_epoch);
+    let samples = |noun: &str| counted(work.samples_per_epoch, noun);
     if let Tokenizer::Labelled { length, levels, .. } = &candidate.tokenizer {
-        return format!("{samples} texts of at most {length} tokens in {} classes", levels.len());
+        let (tokens, classes) = (counted(*length, "token"), counted(levels.len(), "class"));
+        return format!("{} of at most {tokens} in {classes}", samples("text"));
     }
+    let context = candidate.model.context();
     match candidate.model.ends() {
         None if candidate.tokenizer.whole() => {
-            format!("{samples} records of at most {} tokens", candidate.model.context() + 1)
+            format!("{} of at most {}", samples("record"), counted(context + 1, "token"))
         }
-        None => format!("{tokens} tokens, {samples} samples of {} tokens", candidate.model.context()),
-        Some((inputs, outputs)) => format!("{samples} samples of {inputs} inputs for {outputs} outputs"),
+        None => {
+            format!("{}, {} of {}", counted(work.tokens, "token"), samples("sample"), counted(context, "token"))
+        }
+        Some((inputs, outputs)) => {
+            format!("{} of {} for {}", samples("sample"), counted(inputs, "input"), counted(outputs, "output"))
+        }
     }
 }
 
@@ -139,8 +146,8 @@ fn data(candidate: &Candidate, work: &Work) -> String {
 fn bounds(plan: &Plan) -> [String; 3] {
     let resources = &plan.intent.resources;
     let use_of = format!(
-        "  may use    {} core(s), {} MiB of memory, {} MiB of output, {} s",
-        resources.cores,
+        "  may use    {}, {} MiB of memory, {} MiB of output, {} s",
+        counted(resources.cores, "core"),
         resources.memory_bytes >> 20,
         resources.storage_bytes >> 20,
         resources.duration_seconds
@@ -165,43 +172,48 @@ fn bounds(plan: &Plan) -> [String; 3] {
 }
 
 fn model(model: &Model, start: &str) -> String {
+    let parameters = || counted(values(&parameters(model)), "parameter");
     match model {
         Model::Gpt { layers, heads, width, context, vocabulary, dropout, .. } => {
             format!(
-                "gpt: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, \
-                 dropout {dropout}; {} parameters from {start}",
-                count(model)
+                "gpt: {}, {}, width {width}, context {context}, {}, dropout {dropout}; {} from {start}",
+                counted(*layers, "layer"),
+                counted(*heads, "head"),
+                counted(*vocabulary, "token"),
+                parameters()
             )
         }
         Model::Llama { layers, heads, key_value_heads, width, context, vocabulary, dropout, tied, .. } => {
             let output = if *tied { "tied to the embedding" } else { "of its own" };
             format!(
-                "llama: {layers} layers, {heads} heads over {key_value_heads} of keys and values, width {width}, context \
-                 {context}, {vocabulary} tokens, output layer {output}, dropout {dropout}; {} parameters from {start}",
-                count(model)
+                "llama: {}, {} over {key_value_heads} of keys and values, width {width}, context {context}, {}, output layer \
+                 {output}, dropout {dropout}; {} from {start}",
+                counted(*layers, "layer"),
+                counted(*heads, "head"),
+                counted(*vocabulary, "token"),
+                parameters()
             )
         }
         Model::Encoder { layers, heads, width, context, vocabulary, outputs, dropout, .. } => {
             format!(
-                "encoder: {layers} layers, {heads} heads, width {width}, context {context}, {vocabulary} tokens, {outputs} \
-                 outputs, dropout {dropout}; {} parameters from {start}",
-                count(model)
+                "encoder: {}, {}, width {width}, context {context}, {}, {}, dropout {dropout}; {} from {start}",
+                counted(*layers, "layer"),
+                counted(*heads, "head"),
+                counted(*vocabulary, "token"),
+                counted(*outputs, "output"),
+                parameters()
             )
         }
         Model::Mlp { inputs, widths, outputs, activation, dropout, .. } => {
-            format!("mlp: {inputs} inputs, widths {widths:?}, {outputs} outputs, {activation}, dropout {dropout}")
+            let (inputs, outputs) = (counted(*inputs, "input"), counted(*outputs, "output"));
+            format!("mlp: {inputs}, widths {widths:?}, {outputs}, {activation}, dropout {dropout}")
         }
         Model::Cnn { channels, height, width, convolutions, widths, outputs, activation, dropout, .. } => format!(
-            "cnn: images of {channels} x {height} x {width}, {} convolutions, widths {widths:?}, {outputs} outputs, \
-             {activation}, dropout {dropout}",
-            convolutions.len()
+            "cnn: images of {channels} x {height} x {width}, {}, widths {widths:?}, {}, {activation}, dropout {dropout}",
+            counted(convolutions.len(), "convolution"),
+            counted(*outputs, "output")
         ),
     }
-}
-
-/// Values of all parameters.
-fn count(model: &Model) -> u64 {
-    values(&parameters(model))
 }
 
 /// Values of these parameters.
@@ -212,7 +224,7 @@ fn values(all: &[Parameter]) -> u64 {
 
 fn length(length: &Length) -> String {
     match length {
-        Length::Steps { steps } => format!("length of {steps} steps"),
+        Length::Steps { steps } => format!("length of {}", counted(*steps, "step")),
         Length::Epochs { epochs } => format!("{epochs} epochs"),
     }
 }
@@ -288,7 +300,7 @@ fn schedule(schedule: &Schedule) -> String {
             format!(" to {final_fraction} of the peak")
         }
         Schedule::Step { every, factor, .. } => format!(": times {factor} every {every} steps"),
-        Schedule::InverseSquareRoot { timescale_steps, .. } => format!(" over {timescale_steps} steps"),
+        Schedule::InverseSquareRoot { timescale_steps, .. } => format!(" over {}", counted(*timescale_steps, "step")),
         Schedule::WarmupStableDecay { decay_steps, final_fraction, curve, .. } => {
             format!(": {curve} to {final_fraction} of the peak over the last {decay_steps} steps")
         }

@@ -53,7 +53,13 @@ fn model(bundle: &Bundle) -> Value {
         .iter()
         .filter(|member| member.role == MemberRole::Data)
         .map(|member| object([("ref", identifier("data", member.file.path.as_str()).as_str().into())]));
-    let form = &bundle.compatibility.form;
+    // The model of a command has a form of its own, of which nothing is known here, so nothing is said.
+    let form = bundle.compatibility.form.as_str();
+    let known_form = bundle
+        .compatibility
+        .family()
+        .map(|family| [("architectureFamily", family.into()), ("modelArchitecture", form.into())]);
+    let parameters = known_form.into_iter().flatten().chain([("datasets", Value::List(datasets.collect()))]);
     let property = |name: &str, value: Digest| object([("name", name.into()), ("value", value.write())]);
     let known = [("xt:plan", bundle.plan), ("xt:run", bundle.run), ("xt:custody", bundle.custody)];
     let known = known.into_iter().chain(bundle.base.map(|base| ("xt:base", base)));
@@ -67,11 +73,7 @@ fn model(bundle: &Bundle) -> Value {
             "modelCard",
             object([(
                 "modelParameters",
-                object([
-                    ("architectureFamily", form.rsplit('/').next().unwrap_or_default().into()),
-                    ("modelArchitecture", form.as_str().into()),
-                    ("datasets", Value::List(datasets.collect())),
-                ]),
+                Value::Object(parameters.map(|(name, value)| (name.into(), value)).collect()),
             )]),
         ),
         ("properties", Value::List(known.map(|(name, value)| property(name, value)).collect())),

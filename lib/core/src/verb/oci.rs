@@ -91,18 +91,16 @@ fn config(bundle: &Bundle, run: Option<&Run>, digests: Vec<Value>) -> Value {
         ("version", bundle.id().hex().as_str().into()),
     ]);
     told.extend(run.map(|run| ("createdAt", run.finished.write())));
-    let family = bundle.compatibility.form.rsplit('/').next().unwrap_or_default();
-    told.push(("family", family.into()));
+    // The model of a command has a form of its own, of which nothing is known here, so nothing is said.
+    let family = bundle.compatibility.family();
+    told.extend(family.map(|family| ("family", family.into())));
+    let config = family.map_or_else(Vec::new, |family| {
+        let precision = bundle.compatibility.precision.as_str().into();
+        Vec::from([("architecture", family.into()), ("format", "safetensors".into()), ("precision", precision)])
+    });
     object([
         ("descriptor", members(told)),
         ("modelfs", object([("type", "layers".into()), ("diffIds", Value::List(digests))])),
-        (
-            "config",
-            object([
-                ("architecture", Value::from(family)),
-                ("format", "safetensors".into()),
-                ("precision", bundle.compatibility.precision.as_str().into()),
-            ]),
-        ),
+        ("config", members(config)),
     ])
 }

@@ -1,6 +1,7 @@
 //! A bundle as a research object: the metadata file of an RO-Crate 1.1 (Soiland-Reyes et al., 2022), which archives read. It
 //! says what the bundle says, in the words of schema.org, and is never what anything is judged by.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -36,10 +37,12 @@ pub fn metadata(bundle: &Bundle, run: &Run, files: &[(String, Digest, u64)], ver
         ("hasPart", Value::List(parts)),
         ("mentions", entity("#run", &[])),
     ]);
+    // By digest: in a folder of the model alone, files have other paths than in the bundle.
     let of_role = |role: fn(MemberRole) -> bool| {
-        let members = bundle.members.iter().filter(move |member| role(member.role));
-        let there = members.filter(|member| files.iter().any(|(path, ..)| path == member.file.path.as_str()));
-        Value::List(there.map(|member| entity(&encoded(member.file.path.as_str()), &[])).collect())
+        let members = bundle.members.iter().filter(|member| role(member.role));
+        let digests: BTreeSet<Digest> = members.map(|member| member.file.digest).collect();
+        let there = files.iter().filter(|(_, digest, _)| digests.contains(digest));
+        Value::List(there.map(|(path, ..)| entity(&encoded(path), &[])).collect())
     };
     let action = object([
         ("@id", "#run".into()),

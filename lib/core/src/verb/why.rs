@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::count::counted;
 use crate::manifest::action::Action;
 use crate::manifest::event::Level;
 use crate::manifest::intent::Network;
@@ -50,7 +51,7 @@ fn asked(status: &Status, plan: Option<&Plan>) -> String {
         None => candidate,
     };
     let due = plan.filter(|plan| plan.work.steps > 0);
-    let steps = due.map_or_else(String::new, |plan| format!(", {}", counted(plan.due(), unit(Some(plan)))));
+    let steps = due.map_or_else(String::new, |plan| format!(", {}", in_units(plan.due(), unit(Some(plan)))));
     let base = plan.and_then(|plan| base::describe(&plan.native()?.base));
     let base = base.map_or_else(String::new, |base| format!(" Its parameters began as those of {base}."));
     let again = status.retry_of.as_ref().map_or_else(String::new, |of| format!(" It is a retry of {of}."));
@@ -69,9 +70,9 @@ fn ran_on(run: &Run) -> String {
         return "No worker could be read.".into();
     };
     let threads = reported.as_ref().map_or_else(String::new, |reported| {
-        format!(", {} and {} vector instructions", count(reported.threads, "thread"), reported.cpu_capability)
+        format!(", {} and {} vector instructions", counted(reported.threads, "thread"), reported.cpu_capability)
     });
-    let many = count(libraries.len() as u64, "library").replace("librarys", "libraries");
+    let many = counted(libraries.len(), "library");
     format!("It ran worker {} with {many} on {processor}, {system}{threads}.", short(&worker.to_string()))
 }
 
@@ -99,7 +100,7 @@ fn unit(plan: Option<&Plan>) -> (&'static str, &'static str) {
     }
 }
 
-fn counted(number: u64, (one, many): (&str, &str)) -> String {
+fn in_units(number: u64, (one, many): (&str, &str)) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
@@ -118,13 +119,13 @@ fn ended(status: &Status, plan: Option<&Plan>, run: &Run) -> String {
     );
     let kept = match (run.artifacts.len(), run.quarantined.len()) {
         (0, 0) => "It left no files".to_string(),
-        (kept, 0) => format!("It left {}", count(kept as u64, "file")),
-        (_, apart) => format!("{} of it lie apart in quarantine", count(apart as u64, "file")),
+        (kept, 0) => format!("It left {}", counted(kept, "file")),
+        (_, apart) => format!("{} of it lie apart in quarantine", counted(apart, "file")),
     };
     let (steps, planned) = (run.progress.steps, run.progress.planned);
     let progress = match planned {
-        0 => counted(steps, unit(plan)),
-        _ => format!("{steps} of {}", counted(planned, unit(plan))),
+        0 => in_units(steps, unit(plan)),
+        _ => format!("{steps} of {}", in_units(planned, unit(plan))),
     };
     let record =
         status.run_record.map_or_else(String::new, |id| format!(", as run record {} says", short(&id.to_string())));
@@ -156,10 +157,6 @@ fn stands(status: &Status) -> String {
         Observed::Lost => format!("It is lost: {}. xt-log reconcile records that.", status.why),
         Observed::Uncertain => format!("The record has it as {}, and {}.", status.state, status.why),
     }
-}
-
-fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// A digest as people read it: the first twelve digits.
