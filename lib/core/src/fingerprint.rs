@@ -49,14 +49,13 @@ pub fn candidate(candidate: &Candidate) -> Digest {
         (
             "objective",
             match objective {
-                Objective::NextToken { label_smoothing, z_loss } => object([
-                    ("kind", "next-token-cross-entropy".into()),
+                Objective::NextToken { label_smoothing, z_loss }
+                | Objective::CrossEntropy { label_smoothing, z_loss } => object([
+                    ("kind", objective.word().into()),
                     ("label_smoothing", label_smoothing.write()),
                     ("z_loss", z_loss.write()),
                 ]),
-                Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => {
-                    objective.word().into()
-                }
+                Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => objective.word().into(),
                 Objective::Huber { delta } => object([("kind", "huber".into()), ("delta", delta.write())]),
             },
         ),

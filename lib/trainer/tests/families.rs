@@ -48,16 +48,21 @@ fn model(kind: &str, activation: Activation, outputs: u64) -> Model {
 
 fn objective(name: &str) -> Objective {
     match name {
-        "cross-entropy" => Objective::CrossEntropy {},
+        "cross-entropy" => Objective::CrossEntropy { label_smoothing: finite(0.0), z_loss: finite(0.0) },
+        "smoothed" => Objective::CrossEntropy { label_smoothing: finite(0.1), z_loss: finite(0.01) },
         "binary-cross-entropy" => Objective::BinaryCrossEntropy {},
         "mean-squared-error" => Objective::MeanSquaredError {},
         _ => Objective::Huber { delta: finite(0.5) },
     }
 }
 
+fn outputs(name: &str) -> u64 {
+    if ["cross-entropy", "smoothed"].contains(&name) { 3 } else { 1 }
+}
+
 fn due(name: &str) -> Tensor {
     match name {
-        "cross-entropy" => Tensor::from_slice(&[0i64, 2, 1, 1, 2]),
+        "cross-entropy" | "smoothed" => Tensor::from_slice(&[0i64, 2, 1, 1, 2]),
         "binary-cross-entropy" => Tensor::from_slice(&[0.0f32, 1.0, 1.0, 0.0, 1.0]),
         _ => Tensor::from_slice(&ramp(5, 7, 2.0)),
     }
@@ -76,13 +81,13 @@ fn check_names(model: &Model, parameters: &Parameters) {
 fn outputs_losses_and_gradients_are_those_of_pytorch() {
     let answers: Value = serde_json::from_str(include_str!("reference/families.json")).unwrap();
     let answers = answers.as_object().unwrap();
-    assert_eq!(answers.len(), 24, "two families, four losses, three activations");
+    assert_eq!(answers.len(), 30, "two families, five losses, three activations");
     for (key, answer) in answers {
         let [kind, name, activation] = key.split('/').collect::<Vec<_>>().try_into().unwrap();
         let activation = Activation::parse(activation).unwrap();
-        let family = family(&model(kind, activation, if name == "cross-entropy" { 3 } else { 1 })).unwrap();
+        let family = family(&model(kind, activation, outputs(name))).unwrap();
         let mut parameters = Parameters::new(family.parameters(), Decay::All).unwrap();
-        check_names(&model(kind, activation, if name == "cross-entropy" { 3 } else { 1 }), &parameters);
+        check_names(&model(kind, activation, outputs(name)), &parameters);
         let spans = parameters.layout.spans().to_vec();
         for (salt, span) in spans.iter().enumerate() {
             let values = ramp(span.count, 100 + salt, 0.5);
@@ -103,6 +108,16 @@ fn outputs_losses_and_gradients_are_those_of_pytorch() {
             assert_close(span.of(gradients.values()), &expected[name], 1e-5, &format!("{key} {name}"));
         }
     }
+}
+
+/// Evaluations measure the plain loss, whatever was smoothed for training.
+#[test]
+fn losses_of_single_samples_are_neither_smoothed_nor_added_to() {
+    let outputs = Tensor::from_slice(&ramp(15, 3, 2.0)).view([5, -1]);
+    let single = |name: &str| losses(&objective(name), &outputs, &due(name)).unwrap();
+    assert_eq!(single("smoothed"), single("cross-entropy"));
+    let mean = |name: &str| loss(&objective(name), &outputs, &due(name)).unwrap().double_value(&[]);
+    assert!((mean("smoothed") - mean("cross-entropy")).abs() > 0.01);
 }
 
 /// The losses of single samples, of which evaluations are made, have the mean that is minimised.

@@ -42,7 +42,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"table","model":MOD
 
 const MSE: &str = "{\"kind\":\"mean-squared-error\"}";
 const HUBER: &str = "{\"kind\":\"huber\",\"delta\":0.5}";
-const CLASSES: &str = "{\"kind\":\"cross-entropy\"}";
+const CLASSES: &str = "{\"kind\":\"cross-entropy\",\"label_smoothing\":0.1,\"z_loss\":0.001}";
 const BINARY: &str = "{\"kind\":\"binary-cross-entropy\"}";
 
 /// A job without the parts that all share.

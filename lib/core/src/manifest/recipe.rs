@@ -16,8 +16,13 @@ crate::choice! {
             z_loss: Finite [Range::from(0.0).to(1000.0)],
         },
         /// Mean over the samples of a step of the negative log-probability of the class, in nats; outputs are the logits of the classes.
-        CrossEntropy "cross-entropy" {},
-        /// The same for two classes and one output, the logit of the second class.
+        CrossEntropy "cross-entropy" {
+            /// Share of the target that is spread evenly over all classes (Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016).
+            label_smoothing: Finite [Range::from(0.0).below(1.0)],
+            /// Times this, the mean square of the logarithm of the softmax's denominator is added (Chowdhery et al., "PaLM", JMLR 2023).
+            z_loss: Finite [Range::from(0.0).to(1000.0)],
+        },
+        /// The same for two classes and one output, the logit of the second class, without smoothing.
         BinaryCrossEntropy "binary-cross-entropy" {},
         /// Mean over the samples of a step of the squared error.
         MeanSquaredError "mean-squared-error" {},

@@ -263,9 +263,10 @@ fn objective(objective: &Objective) -> String {
         Objective::NextToken { label_smoothing, z_loss } => {
             format!("next-token cross-entropy, label smoothing {label_smoothing}, z-loss {z_loss}")
         }
-        Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => {
-            objective.word().into()
+        Objective::CrossEntropy { label_smoothing, z_loss } => {
+            format!("cross-entropy, label smoothing {label_smoothing}, z-loss {z_loss}")
         }
+        Objective::BinaryCrossEntropy {} | Objective::MeanSquaredError {} => objective.word().into(),
         Objective::Huber { delta } => format!("huber, quadratic up to {delta}"),
     }
 }

@@ -79,7 +79,7 @@ fn ends(candidate: &Candidate, faults: &mut Faults) {
         faults.add("/model/inputs", "model.shape", message);
     }
     let due = match (&candidate.objective, candidate.tokenizer.target()) {
-        (Objective::CrossEntropy {}, Some(Target::Classes(classes))) => Some(classes),
+        (Objective::CrossEntropy { .. }, Some(Target::Classes(classes))) => Some(classes),
         (Objective::BinaryCrossEntropy {}, Some(Target::Classes(2)))
         | (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => Some(1),
         _ => None,
@@ -99,12 +99,12 @@ pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
         _ if text => Some("of text the next token is learned: next-token-cross-entropy"),
         // A table without one target is noted as such.
         (_, None)
-        | (Objective::CrossEntropy {}, Some(Target::Classes(_)))
+        | (Objective::CrossEntropy { .. }, Some(Target::Classes(_)))
         | (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Number)) => None,
         (Objective::BinaryCrossEntropy {}, Some(Target::Classes(classes))) => {
             (classes != 2).then_some("it needs a target with two classes")
         }
-        (Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {}, Some(Target::Number)) => {
+        (Objective::CrossEntropy { .. } | Objective::BinaryCrossEntropy {}, Some(Target::Number)) => {
             Some("it needs a target with classes, and the target is a number")
         }
         (Objective::MeanSquaredError {} | Objective::Huber { .. }, Some(Target::Classes(_))) => {
@@ -201,7 +201,7 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
 pub(crate) fn evaluator(evaluator: &Evaluator, objective: &Objective, faults: &mut Faults) {
     let due = match objective {
         Objective::NextToken { .. } => "next-token",
-        Objective::CrossEntropy {} | Objective::BinaryCrossEntropy {} => "classification",
+        Objective::CrossEntropy { .. } | Objective::BinaryCrossEntropy {} => "classification",
         Objective::MeanSquaredError {} | Objective::Huber { .. } => "regression",
     };
     if evaluator.program().is_none() && evaluator.word() != due {

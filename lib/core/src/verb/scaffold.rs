@@ -62,7 +62,7 @@ pub const FAMILIES: &[(&str, &str)] = &[
     "dataset": "DATASET",
     "split": "train", "order": "shuffled", "separator": null
   },
-  "objective": {"kind": "cross-entropy"},
+  "objective": {"kind": "cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0},
 "#,
     ),
 ];

@@ -109,7 +109,7 @@ pub fn candidates() -> Vec<Candidate> {
             csv,
             mlp(2, Activation::Relu),
             table(Holds::TargetCategory { levels: levels.clone() }, Scaling::Inputs),
-            Objective::CrossEntropy {},
+            Objective::CrossEntropy { label_smoothing: number(0.1), z_loss: number(0.0001) },
         ),
         (
             csv,
@@ -117,7 +117,7 @@ pub fn candidates() -> Vec<Candidate> {
             table(Holds::TargetCategory { levels }, Scaling::Inputs),
             Objective::BinaryCrossEntropy {},
         ),
-        (idx, cnn(), image, Objective::CrossEntropy {}),
+        (idx, cnn(), image, plain()),
     ];
     let made = (1..).zip(all).map(|(n, (dataset, model, tokenizer, objective))| {
         let mut made = Candidate { model, tokenizer, objective, ..candidate(&format!("table-{n}"), dataset) };
@@ -125,6 +125,11 @@ pub fn candidates() -> Vec<Candidate> {
         made
     });
     made.chain(of_records()).chain(of_labels()).collect()
+}
+
+/// Classes without smoothing.
+fn plain() -> Objective {
+    Objective::CrossEntropy { label_smoothing: number(0.0), z_loss: number(0.0) }
 }
 
 /// Candidates that read texts with a class, in bfloat16 and in binary32.
@@ -152,7 +157,7 @@ fn of_labels() -> Vec<Candidate> {
                 layer_norm_epsilon: number(1e-12),
                 initializer_range: number(0.03),
             };
-            let objective = Objective::CrossEntropy {};
+            let objective = plain();
             let dataset = datasets().swap_remove(at).id();
             let mut made =
                 Candidate { model, tokenizer, objective, precision, ..candidate(&format!("label-{at}"), dataset) };
