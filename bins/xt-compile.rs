@@ -580,8 +580,11 @@ fn noted<T>(argument: &Path, result: Result<T, StoreError>, faults: &mut Faults)
     }
 }
 
+/// Thousandths by split, and reasons by excluded file.
+type SplitsAndExclusions = (BTreeMap<String, u64>, BTreeMap<RelativePath, String>);
+
 /// The splits and exclusions of the command line. Whatever is wrong with one, or stands twice, is told at once.
-fn typed(arguments: &DatasetArguments) -> Result<(BTreeMap<String, u64>, BTreeMap<RelativePath, String>), CliError> {
+fn typed(arguments: &DatasetArguments) -> Result<SplitsAndExclusions, CliError> {
     let (mut splits, mut excluded, mut wrong) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for text in &arguments.split {
         match split(text) {
