@@ -192,7 +192,7 @@ fn a_held_out_line_that_was_trained_on_is_refused_unless_the_spec_discloses_it()
     let bundle = world.bundle();
     let refused = world.plan(&bundle).expect(10);
     assert_eq!((codes(&refused), refused.stdout.as_str()), (vec!["evaluation.leakage".to_string()], ""));
-    assert!(refused.stderr.contains("0 of 1 files and 1 of 2 examples are in the training data"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("0 of 1 file and 1 of 2 examples are in the training data"), "{}", refused.stderr);
     world.change("refuse", "disclose");
     let plan = world.plan(&bundle).expect(0).stdout;
     let result = world.xt("run").input(plan).run().expect(0).document();
