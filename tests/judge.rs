@@ -217,6 +217,10 @@ fn evaluations_are_decided_on_only_by_the_objective_of_their_experiment_and_in_t
     let context = world.context(&[]).expect(0).stdout;
     let from_context = world.xt("decide").input(context).run().expect(0).stdout;
     assert_eq!(decide(&["objective.json"]).expect(0).stdout, from_context);
+    // An altered one is refused, also without the id that would contradict it.
+    let altered = moved(&fs::read_to_string(world.folder.at("measured.jsonl")).unwrap(), "tiny", 1.0);
+    let forged = world.xt("decide").arg("objective.json").input(altered).run();
+    assert!(forged.code == Some(10) && forged.stderr.contains("decision.forged"), "{}", forged.stderr);
     let elsewhere = Folder::new();
     elsewhere.write("objective.json", &stated);
     elsewhere.sh("xt-log experiment new objective.json").run().expect(0);

@@ -137,6 +137,11 @@ impl Ledger {
         let mut nodes: Vec<&NodeRow> = Vec::new();
         for (place, evaluation) in evaluations.iter().enumerate() {
             match node_of(&overview, evaluation) {
+                // Decided on is what the record holds: one who gives something else must not be let believe otherwise.
+                Ok(_) if self.evaluation(&evaluation.attempt)? != *evaluation => {
+                    let message = format!("it is not what attempt {} measured", evaluation.attempt);
+                    faults.add(format!("/{place}"), "decision.forged", message);
+                }
                 Ok(node) if nodes.iter().any(|known| known.id == node.id) => {}
                 Ok(node) => nodes.push(node),
                 Err((word, message)) => faults.add(format!("/{place}/attempt"), word, message),
