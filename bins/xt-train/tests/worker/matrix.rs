@@ -262,7 +262,7 @@ fn a_llama_goes_on_bit_for_bit_too() {
 fn the_fastest_pins_go_on_bit_for_bit_too() {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if !processor.contains("GenuineIntel") || !std::arch::is_x86_feature_detected!("avx2") {
-        return println!("nothing to show: the matrix library has these modes on Intel processors alone");
+        return println!("not run here: the matrix library has these modes on Intel processors alone");
     }
     let wide = std::arch::is_x86_feature_detected!("avx512bw") && std::arch::is_x86_feature_detected!("avx512vl");
     let pin = if wide { "avx512" } else { "avx2" };
