@@ -50,6 +50,11 @@ demo: setup ## Train on Moby Dick in custody, freeze, replay bit for bit, verify
 	cargo build -p xt -p xt-train
 	@examples/moby-dick/demo
 
+.PHONY: example-branches
+example-branches: setup ## Branches of Moby Dick, exactly and in a faster regime that must earn its use; takes minutes
+	cargo build -p xt -p xt-train
+	@examples/moby-dick/branches
+
 # ---- tests ----
 
 .PHONY: test

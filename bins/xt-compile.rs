@@ -35,6 +35,8 @@ use xt_store::{Source, Store, StoreError};
 
 #[path = "xt-compile/depart.rs"]
 mod depart;
+#[path = "xt-compile/ground.rs"]
+mod ground;
 #[path = "xt-compile/measuring.rs"]
 mod measuring;
 #[path = "xt-compile/scaffold.rs"]
@@ -72,6 +74,8 @@ struct PlanArguments {
     /// Note in the record that the plans are for this experiment, which is created when new; the plans do not change
     #[arg(long, value_name = "NAME|ID", value_parser = identifier, conflicts_with = "explain")]
     experiment: Option<Name>,
+    #[command(flatten)]
+    grounds: ground::Grounds,
     /// Say in sentences what will run, instead of writing plans
     #[arg(long)]
     explain: bool,
@@ -231,6 +235,10 @@ impl Tool for Arguments {
                 "xt-compile rollback run.json --to 800 --set optimizer.learning_rate=1e-4 | xt-run",
                 "Go on from step 800 with another learning rate.",
             ),
+            (
+                "xt-compile branch --from sha256:A --under 'regime=field;execution.threads=2' --evidence --horizon 50 > plans.jsonl",
+                "Branches in a faster regime, as evidence for its calibration; xt(7) says what that is.",
+            ),
             ("xt-compile adopt branch-run.json | xt-run | xt-freeze", "Take a branch to the end and freeze it."),
         ],
         exits: &[
@@ -277,6 +285,7 @@ fn compile_plans(arguments: &PlanArguments, common: &Common) -> Result<Exit, Err
     for candidate in read_documents(&sources, &lookup)? {
         plans.extend(plans_of(&candidate, dataset.as_ref(), intent.as_ref(), seeds.clone(), common)?);
     }
+    let plans = arguments.grounds.under(plans, common)?;
     tell_withdrawn(&plans, common)?;
     note(arguments.experiment.as_ref(), &plans, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;

@@ -9,6 +9,7 @@ use xt_cli::{CliError, Common, Document, Error, Manual, Output, Source, Tool, ea
 use xt_core::canonical::Value;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
+use xt_core::instant::Instant;
 use xt_core::manifest::decision::{Decision, Engine, Obstacle, Outcome};
 use xt_core::manifest::promotion::PromotionPolicy;
 use xt_core::name::Name;
@@ -18,6 +19,10 @@ use xt_store::Store;
 
 #[path = "xt-decide/assembling.rs"]
 mod assembling;
+#[path = "xt-decide/branching.rs"]
+mod branching;
+#[path = "xt-decide/calibrate.rs"]
+mod calibrate;
 #[path = "xt-decide/comparing.rs"]
 mod comparing;
 #[path = "xt-decide/ledger.rs"]
@@ -72,6 +77,10 @@ enum Command {
     Context(Assemble),
     /// Choose a bundle among the accepted candidates of an experiment, by a stated policy
     Promote(Promote),
+    /// Hold a regime that is not exact against exact branches of the same states, and say what it can be trusted for
+    ///
+    /// Exit status 0 means that all gates were passed; such a calibration unlocks the regime until it expires.
+    Calibrate(calibrate::Calibrate),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -97,29 +106,34 @@ fn engine(text: &str) -> Result<Engine, String> {
 
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
-        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be. An objective in their place \
-                takes evaluations (xt.evaluation/1), from standard input unless they are named beside it, and decides on \
-                their candidates: what stands in the record is decided on, whole, and the experiment must have been made \
-                for this objective if it was made for one. The contexts of `compare` are \
-                xt.comparison-context/1, or with --metric xt.evaluation/1. The policy of `promote` is an \
+        input: "Contexts are xt.decision-context/1 documents, several in one stream if need be. An objective in their \
+                place takes evaluations (xt.evaluation/1), from standard input unless they are named beside it, and \
+                decides on their candidates, or branches (xt.branch/1, as xt-replay branches writes them) and decides \
+                on each but the no-op by its metrics effect, mean_effect and loss, over the last horizon or over a \
+                slice that is called like the steps of another. What stands in the record is decided on, whole, and \
+                the experiment must have been made for this objective if it was made for one. The contexts of \
+                `compare` are xt.comparison-context/1, or with --metric xt.evaluation/1. The policy of `promote` is an \
                 xt.promotion-policy/1. With --record an xt.decision/1 can stand in place of a context. xt-manifest(5) \
-                describes every field. A metric may say that no sample stands behind its value: it is decided on all the \
-                same, the count is in the decision, and a note says so; whoever wants more samples states it as a \
+                describes every field. A metric may say that no sample stands behind its value: it is decided on all \
+                the same, the count is in the decision, and a note says so; whoever wants more samples states it as a \
                 constraint on a metric that counts them.",
-        output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided; `compare` writes \
-                 one xt.comparison/1 a line, `context` one xt.decision-context/1, `promote` an xt.promotion/1. When one context is refused, nothing \
-                 is written. Exit status 0 means that every outcome is STOP_SUCCEEDED, 3 that at least one context \
-                 cannot be decided, 1 any other outcome. Of `compare`, 0 means that every candidate is what --ask asks \
-                 for, 3 that nothing can be said of at least one, 1 anything else. Of `promote`, 0 means that a bundle is \
-                 chosen, and 3 that none is. With --record, STOP_SUCCEEDED \
-                 completes the candidate and ends its experiment as succeeded, STOP_FAILED, REJECT and \
-                 BRANCH reject it. The experiment has failed when every candidate of it is rejected, at least one \
-                 with STOP_FAILED: in whatever order they are judged, the end is the same. A cycle that is \
-                 decided already keeps its decision: the same one is printed again, another one is a conflict. 75 means \
-                 that evaluations are missing, or that something still runs in an experiment that would end.",
+        output: "One xt.decision/1 a line for each context, in order, also when nothing can be decided; `compare` \
+                 writes one xt.comparison/1 a line, `context` one xt.decision-context/1, `promote` an xt.promotion/1, \
+                 `calibrate` an xt.calibration/1. When one context is refused, nothing is written. Exit status 0 means \
+                 that every outcome is STOP_SUCCEEDED, 3 that at least one context cannot be decided, 1 any other \
+                 outcome. 3 also means that an outcome is ESCALATE: the exact regime has to be asked, and the plans \
+                 for that are in the store. Of `compare`, 0 means that every candidate is what --ask asks for, 3 that \
+                 nothing can be said of at least one, 1 anything else. Of `calibrate`, 0 means that every gate was \
+                 passed, and 1 that one was not. Of `promote`, 0 means that a bundle is chosen, and 3 that none is. \
+                 With --record, STOP_SUCCEEDED completes the candidate and ends its experiment as succeeded, \
+                 STOP_FAILED, REJECT and BRANCH reject it. The experiment has failed when every candidate of it is \
+                 rejected, at least one with STOP_FAILED: in whatever order they are judged, the end is the same. A \
+                 cycle that is decided already keeps its decision: the same one is printed again, another one is a \
+                 conflict. ESCALATE is noted and leaves it open. 75 means that evaluations are missing, or that \
+                 something still runs in an experiment that would end.",
         files: &[(
             ".xt",
-            "the store, with the record in it; --store or XT_STORE names another. Only --record writes to it",
+            "the store, with the record in it; --store or XT_STORE names another. Only --record and plans to ask the exact regime are written to it",
         )],
         examples: &[
             ("xt-decide context.json", "Decide whether a candidate meets its objective."),
@@ -146,6 +160,14 @@ impl Tool for Arguments {
             (
                 "xt-decide compare --metric loss --direction minimize --reference base measured.jsonl",
                 "Ask whether what was measured is better than the candidate base.",
+            ),
+            (
+                "xt-decide lower.json branches.jsonl",
+                "Decide on what came of branches, of which lower.json asks for an effect.",
+            ),
+            (
+                "xt-decide calibrate exact.jsonl field.jsonl gates.json > calibration.json",
+                "How far can a faster regime be trusted? Both files come from xt-replay branches.",
             ),
             ("xt-decide compare scores.json", "Ask whether candidates are better than the reference."),
             (
@@ -186,6 +208,7 @@ fn main() -> ExitCode {
             Some(Command::Compare(given)) => compare(given, &arguments.common),
             Some(Command::Context(given)) => context(given, &arguments.common),
             Some(Command::Promote(given)) => promote(given, &arguments.common),
+            Some(Command::Calibrate(given)) => calibrate::calibration(given, &arguments.common),
         }
     })
 }
@@ -193,7 +216,8 @@ fn main() -> ExitCode {
 fn decide(arguments: &Arguments) -> Result<Exit, Error> {
     // Every context is decided before anything is recorded or written.
     let documents = assembled(read(&arguments.contexts, &arguments.common)?, arguments)?;
-    let proposal = |value: &Value| proposal(value, arguments);
+    let now = arguments.common.now()?;
+    let proposal = |value: &Value| proposal(value, arguments, now);
     let decisions = each(&documents, proposal)?;
     if arguments.record {
         let ledger = Ledger::open(&arguments.common)?;
@@ -211,12 +235,12 @@ fn decide(arguments: &Arguments) -> Result<Exit, Error> {
 }
 
 /// What is decided on a context, or a decision that was made elsewhere and is to be recorded.
-fn proposal(value: &Value, arguments: &Arguments) -> Result<Decision, Faults> {
+fn proposal(value: &Value, arguments: &Arguments, now: Instant) -> Result<Decision, Faults> {
     let made = value.get("schema").and_then(Value::as_str) == Some(tag::DECISION);
     if made && arguments.record {
         return Decision::decode(value);
     }
-    decide::context(value).map(|context| decide::decide(&context, arguments.engine))
+    decide::context(value).map(|context| decide::decide(&context, arguments.engine, now))
 }
 
 fn promote(given: &Promote, common: &Common) -> Result<Exit, Error> {
@@ -265,6 +289,17 @@ fn say(decision: &Decision, common: &Common) {
             "hint: where several seeds were measured, `xt-decide context --every-seed` asks whether each meets the objective",
         );
     }
+    if let Some(escalation) = &decision.escalation.0 {
+        let plans: Vec<String> = escalation.plans.iter().map(ToString::to_string).collect();
+        note(
+            common,
+            &if plans.is_empty() {
+                "hint: no exact plan can be made of this one, which goes on from a state of its own regime".into()
+            } else {
+                format!("hint: `xt-run {}` asks the exact regime", plans.join(" "))
+            },
+        );
+    }
     for measurement in
         decision.measurements.iter().filter(|measurement| measurement.sample_count.is_some_and(|n| n < 2))
     {
@@ -276,7 +311,8 @@ fn say(decision: &Decision, common: &Common) {
 /// The weakest answer stands for all.
 fn exit(decisions: &[Decision]) -> Exit {
     let succeeded = |decision: &Decision| decision.outcome == Some(Outcome::StopSucceeded);
-    if decisions.iter().any(|decision| decision.outcome.is_none()) {
+    let open = |decision: &Decision| matches!(decision.outcome, None | Some(Outcome::Escalate));
+    if decisions.iter().any(open) {
         Exit::Undecided
     } else if decisions.iter().all(succeeded) {
         Exit::Yes

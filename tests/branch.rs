@@ -252,9 +252,18 @@ fn the_protocol_refuses_what_the_state_cannot_mean_and_does_not_look_at_where_it
     refusal(&refused, 10, &["model is part of what a state means", "batching is part", "has no rate there"]);
     let more = ["--set", "precision=float16-scaled;execution.math_mode=avx2-strict", "--horizon", "2"];
     refusal(&branch(&more), 10, &["precision is part of", "execution is part of"]);
-    let maintained: Vec<Plan> =
-        documents(&branch(&["--purpose", "maintenance", "--set", "execution.math_mode=avx2-strict", "--horizon", "2"]));
-    assert_eq!(maintained.len(), 2, "maintenance is there to see what another stack does");
+    // One branch alone in another regime would be told against a no-op of the exact one.
+    let alone = ["--evidence", "--set", "regime=field;execution.math_mode=avx2-strict", "--horizon", "2"];
+    refusal(&branch(&alone), 10, &["regime is part of", "execution is part of"]);
+    let maintained: Vec<Plan> = documents(&branch(&[
+        "--purpose",
+        "maintenance",
+        "--under",
+        "execution.math_mode=avx2-strict",
+        "--horizon",
+        "2",
+    ]));
+    assert_eq!(maintained.len(), 1, "maintenance is there to see what another stack does");
     refusal(&branch(&["--horizon", "5"]), 10, &["does not fit into the 8 steps"]);
     refusal(&branch(&["--horizon", "0,2"]), 10, &["depart.horizon"]);
     assert_eq!(branch(&["--set", "x", "--horizon", "2"]).code, Some(2));

@@ -8,11 +8,13 @@
 use xt_core::canonical::{Value, parse};
 use xt_core::digest::Digest;
 use xt_core::field::{Manifest, object};
-use xt_core::manifest::decision::{Context, Decision, Engine, Obstacle, Outcome, Role};
+use xt_core::instant::Instant;
+use xt_core::manifest::decision::{Context, Decision, Doubt, Engine, Obstacle, Outcome, Role};
 use xt_core::number::Finite;
 use xt_core::verb::decide::{context, decide, input_fingerprint};
 use xt_harness::Folder;
 
+const NOW: &str = "2030-01-10T00:00:00Z";
 const ENGINES: [&str; 2] = ["threshold", "adaptive-threshold"];
 
 /// What a tool printed and how it ended.
@@ -146,7 +148,8 @@ fn changed(document: &Value, pointer: &str, new: Option<Value>) -> Value {
 }
 
 fn decided(document: &Value, engine: Engine) -> Decision {
-    decide(&context(document).unwrap_or_else(|faults| panic!("{faults}")), engine)
+    let now = Instant::parse(NOW).unwrap();
+    decide(&context(document).unwrap_or_else(|faults| panic!("{faults}")), engine, now)
 }
 
 fn outcome(document: &Value) -> Option<Outcome> {
@@ -493,6 +496,7 @@ fn the_fingerprint_of_the_base_context_is_pinned() {
 
 #[test]
 fn the_same_context_gives_the_same_bytes_and_every_order_of_the_vectors_does_too() {
+    let now = Instant::parse(NOW).unwrap();
     for (input, _) in vectors() {
         let first = context(&parse(input.as_bytes()).unwrap()).unwrap();
         let mut turned: Context = first.clone();
@@ -501,9 +505,9 @@ fn the_same_context_gives_the_same_bytes_and_every_order_of_the_vectors_does_too
             result.metrics.reverse();
         }
         for engine in [Engine::Threshold, Engine::AdaptiveThreshold] {
-            let bytes = decide(&first, engine).encode().canonical();
-            assert_eq!(decide(&first, engine).encode().canonical(), bytes);
-            assert_eq!(decide(&turned, engine).encode().canonical(), bytes);
+            let bytes = decide(&first, engine, now).encode().canonical();
+            assert_eq!(decide(&first, engine, now).encode().canonical(), bytes);
+            assert_eq!(decide(&turned, engine, now).encode().canonical(), bytes);
         }
     }
 }
@@ -522,4 +526,85 @@ fn a_stream_ends_with_its_weakest_answer_and_a_single_refusal_leaves_nothing() {
     let refused = xt_decide(&[], &format!("{met}{{}}"));
     assert_eq!((refused.code, refused.stdout.as_str()), (10, ""));
     assert!(refused.stderr.contains("document 2 (standard input)#/schema"), "{}", refused.stderr);
+}
+
+// ---- results that are not exact ----
+
+/// The base with a loss in the regime field: 0.4 where 0.5 is due, with a standard deviation of 0.01 from execution.
+fn inexact(loss: f64, spreads: &[(&str, f64)]) -> Value {
+    let spread = |(metric, sigma): &(&str, f64)| {
+        object([("metric", (*metric).into()), ("slice", Value::Null), ("sigma", float(*sigma))])
+    };
+    let execution = object([
+        ("regime", "field".into()),
+        ("calibration", Digest::of(b"calibration").to_string().as_str().into()),
+        ("expires", "2030-02-01T00:00:00Z".into()),
+        ("kappa", float(2.0)),
+        ("spreads", Value::List(spreads.iter().map(spread).collect())),
+        ("exact", Value::List(vec![Digest::of(b"plan").to_string().as_str().into()])),
+    ]);
+    let base = base_with(vec![metric("eval_loss", float(loss)), metric("accuracy", float(0.9))]);
+    changed(&base, "/results/0/execution", Some(execution))
+}
+
+const BOTH: [(&str, f64); 2] = [("eval_loss", 0.01), ("accuracy", 0.01)];
+
+fn doubts(document: &Value) -> Vec<(Doubt, Option<String>)> {
+    let decision = decided(document, Engine::Threshold);
+    assert_eq!(decision.outcome.is_some_and(|outcome| outcome == Outcome::Escalate), decision.escalation.0.is_some());
+    let causes = decision.escalation.0.into_iter().flat_map(|escalation| escalation.causes);
+    causes.map(|cause| (cause.code, cause.metric)).collect()
+}
+
+/// Rows T53, T54, T55, T93.
+#[test]
+fn a_margin_within_what_execution_adds_a_high_risk_and_an_expired_calibration_are_escalated() {
+    let loss = |code| vec![(code, Some(String::from("eval_loss")))];
+    assert_eq!((outcome(&inexact(0.4, &BOTH)), doubts(&inexact(0.4, &BOTH))), (Some(Outcome::StopSucceeded), vec![]));
+    assert_eq!(outcome(&inexact(0.6, &BOTH)), Some(Outcome::StopFailed));
+    // On both sides of the threshold, and exactly two standard deviations away.
+    for close in [0.485, 0.5, 0.515] {
+        assert_eq!(doubts(&inexact(close, &BOTH)), loss(Doubt::Margin), "{close}");
+    }
+    let at_the_edge = |sigma: f64| doubts(&inexact(0.375, &[("eval_loss", sigma), ("accuracy", 0.01)]));
+    assert_eq!((at_the_edge(0.0625), at_the_edge(0.0624)), (loss(Doubt::Margin), vec![]));
+    // What the calibration did not measure is not taken for exact.
+    assert_eq!(doubts(&inexact(0.4, &BOTH[1..])), loss(Doubt::Unmeasured));
+    // A constraint that is violated beyond doubt rejects whatever else is in doubt; one in doubt does not.
+    let worse = |accuracy: f64| changed(&inexact(0.5, &BOTH), "/results/0/metrics/1/value", Some(float(accuracy)));
+    assert_eq!(outcome(&worse(0.5)), Some(Outcome::Reject));
+    assert_eq!(doubts(&worse(0.79)).len(), 2);
+    // Nothing to decide is nothing to escalate.
+    assert_eq!(outcome(&changed(&inexact(0.5, &BOTH), "/results/0/metrics/0/value", Some(Value::Null))), None);
+
+    let risky = |document: &Value| changed(document, "/objective/risk", Some("high".into()));
+    assert_eq!(doubts(&risky(&inexact(0.4, &BOTH))), [(Doubt::Risk, None)]);
+    assert_eq!(outcome(&risky(&base())), Some(Outcome::StopSucceeded), "what is exact is decided on at any risk");
+    assert_eq!(doubts(&changed(&inexact(0.4, &BOTH), "/objective/risk", Some("ordinary".into()))), []);
+
+    let text = inexact(0.4, &BOTH).canonical();
+    let before = xt_decide(&["--now", "2030-01-31T23:59:59Z"], &text);
+    let after = xt_decide(&["--now", "2030-02-01T00:00:00Z"], &text);
+    assert_eq!((before.code, after.code), (0, 3), "{after:?}");
+    assert!(after.stderr.contains("ESCALATE: the exact regime has to be asked: the calibration sha256:"), "{after:?}");
+    assert!(after.stderr.contains(&format!("hint: `xt-run {}`", Digest::of(b"plan"))), "{after:?}");
+    let told = Decision::decode(&after.document()).unwrap();
+    assert_eq!(told.measurements[0].execution.0.as_ref().map(|one| one.calibration), Some(Digest::of(b"calibration")));
+    assert_eq!(told.escalation.0.unwrap().plans, [Digest::of(b"plan")]);
+}
+
+#[test]
+fn what_is_exact_keeps_its_fingerprint_and_what_is_not_gets_one_of_its_own() {
+    let print = |document: &Value| input_fingerprint(&context(document).unwrap());
+    // As it was before results could be anything but exact.
+    assert_eq!(print(&base()).to_string(), "sha256:ddf2164ee6da7754044239c0247ac1edd4ba4ab2c388497153cc8ceac06442d2");
+    let all = [
+        base(),
+        changed(&base(), "/objective/risk", Some("high".into())),
+        changed(&base(), "/objective/risk", Some("ordinary".into())),
+        inexact(0.4, &BOTH),
+        inexact(0.4, &[("eval_loss", 0.02), BOTH[1]]),
+    ];
+    let prints: std::collections::BTreeSet<_> = all.iter().map(print).collect();
+    assert_eq!(prints.len(), all.len());
 }

@@ -10,8 +10,9 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
+use xt_core::left_out::LeftOut;
 use xt_core::manifest::branch::{Change, Future, Noise, Purpose};
-use xt_core::manifest::plan::Plan;
+use xt_core::manifest::plan::{Ground, Plan};
 use xt_core::manifest::run::Run;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::name::Name;
@@ -20,6 +21,8 @@ use xt_core::verb::depart::{Asked, Origin, called, change, depart, ends_early};
 use xt_core::verb::snapshot::FOLDER;
 use xt_runtime::{Clock, Original, Runtime, last_state};
 use xt_store::Store;
+
+use crate::ground::{self, Grounds};
 
 /// Branches of one state.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +33,9 @@ pub(crate) struct BranchArguments {
     /// The run that came to the state [default: the first attempt that stored it]
     #[arg(long, value_name = "RUN", requires = "from")]
     run: Option<OsString>,
+    /// Values that are set otherwise in all branches, the no-op included, such as regime=field;execution.threads=2
+    #[arg(long, value_name = "PATH=VALUE[;...]")]
+    under: Vec<String>,
     /// A branch with a value set otherwise, such as optimizer.learning_rate=1e-3; several values of one branch are parted by ;
     #[arg(long, value_name = "PATH=VALUE[;...]")]
     set: Vec<String>,
@@ -45,9 +51,11 @@ pub(crate) struct BranchArguments {
     /// What the branches are for: quality is for interventions whose effect is known, maintenance for re-baselining
     #[arg(long, value_name = "PURPOSE", default_value = "branch", value_parser = ["branch", "quality", "maintenance", "acquisition"])]
     purpose: String,
-    /// A grid of branches as JSON Lines, each an object with from, set, noise, horizons and replicates
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "set", "noise", "horizon", "replicates", "purpose"])]
+    /// A grid of branches as JSON Lines, each an object with from, under, set, noise, horizons and replicates
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "under", "set", "noise", "horizon", "replicates", "purpose"])]
     grid: Option<OsString>,
+    #[command(flatten)]
+    grounds: Grounds,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -89,6 +97,8 @@ xt_core::record! {
     pub struct Cell {
         /// Id of the snapshot to leave from.
         from: Digest,
+        /// Values that are set otherwise in all branches of the line; left out for none.
+        under: LeftOut<Vec<String>>,
         /// Branches with values set otherwise, each as `path=value`, several parted by `;`.
         set: Vec<String>,
         /// Branches with noise on the weights, of these sizes.
@@ -143,13 +153,17 @@ fn changes(texts: &[String]) -> Result<Vec<Change>, Error> {
 /// Writes plans for branches, each set with its no-op first.
 pub(crate) fn branches(arguments: &BranchArguments, common: &Common) -> Result<Exit, Error> {
     let store = Store::open(&common.store)?;
+    let calibration = arguments.grounds.calibration(common)?;
+    let ground = arguments.grounds.ground(calibration.as_ref());
     let mut plans = Vec::new();
     if let Some(grid) = &arguments.grid {
         let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
         for cell in each(&read_documents(&[Source::from(grid.as_os_str())], &lookup)?, Cell::of)? {
             let left = Left::of(&store, first_run(&store, cell.from, common)?, cell.from)?;
             let noise: Vec<f64> = cell.noise.iter().map(|size| size.get()).collect();
-            let set = Set { purpose: Purpose::Acquisition, horizons: cell.horizons, replicates: cell.replicates };
+            let (purpose, under, ground) =
+                (Purpose::Acquisition, changes(&cell.under.0.unwrap_or_default())?, ground.clone());
+            let set = Set { purpose, under, ground, horizons: cell.horizons, replicates: cell.replicates };
             plans.extend(set.plans(&left, &cell.set, &noise)?);
         }
     } else if let Some(from) = &arguments.from {
@@ -164,22 +178,28 @@ pub(crate) fn branches(arguments: &BranchArguments, common: &Common) -> Result<E
         let mut horizons = arguments.horizon.clone();
         horizons.sort_unstable();
         horizons.dedup();
-        let set = Set { purpose, horizons, replicates: arguments.replicates };
+        let under = changes(&arguments.under)?;
+        let set = Set { purpose, under, ground, horizons, replicates: arguments.replicates };
         plans = set.plans(&left, &arguments.set, &arguments.noise)?;
     }
+    let all: Vec<Plan> = plans.iter().map(|(plan, _)| plan.clone()).collect();
+    ground::check(&all, calibration.as_ref(), common)?;
     write(&plans, &store, arguments.output.as_deref())
 }
 
 /// What all branches of a set have in common.
 struct Set {
     purpose: Purpose,
+    under: Vec<Change>,
+    ground: Ground,
     horizons: Vec<u64>,
     replicates: u64,
 }
 
 impl Set {
     fn plans(&self, left: &Left, set: &[String], noise: &[f64]) -> Result<Vec<(Plan, Option<Future>)>, Error> {
-        let no_op = Asked { horizons: self.horizons.clone(), ..Asked::on(self.purpose) };
+        let (under, ground) = (self.under.clone(), self.ground.clone());
+        let no_op = Asked { under, ground, horizons: self.horizons.clone(), ..Asked::on(self.purpose) };
         let mut asked = vec![no_op.clone()];
         for texts in set {
             let set = changes(std::slice::from_ref(texts))?;
@@ -245,7 +265,8 @@ pub(crate) fn rollback(arguments: &RollbackArguments, common: &Common) -> Result
         return Err(refused("/to", "depart.step", message));
     };
     let left = Left::of(&store, run.clone(), state.snapshot)?;
-    let plan = left.depart(&Asked { set: changes(&arguments.set)?, ..Asked::on(Purpose::Rollback) })?;
+    let (set, ground) = (changes(&arguments.set)?, left.plan.ground.clone());
+    let plan = left.depart(&Asked { set, ground, ..Asked::on(Purpose::Rollback) })?;
     write(&[plan], &store, arguments.output.as_deref())
 }
 
@@ -267,7 +288,13 @@ pub(crate) fn adopt(arguments: &AdoptArguments, common: &Common) -> Result<Exit,
     }
     if arguments.replay {
         let left = Left::of(&store, store.manifest(departure.run)?, departure.snapshot)?;
-        let asked = Asked { set: departure.set, noise: departure.noise, ..Asked::on(Purpose::Adoption) };
+        let asked = Asked {
+            under: departure.under,
+            set: departure.set,
+            noise: departure.noise,
+            ground: plan.ground,
+            ..Asked::on(Purpose::Adoption)
+        };
         return write(&[left.depart(&asked)?], &store, arguments.output.as_deref());
     }
     let Some((_, last)) = last_state(&run).filter(|(step, _)| *step == plan.due()) else {
@@ -275,8 +302,9 @@ pub(crate) fn adopt(arguments: &AdoptArguments, common: &Common) -> Result<Exit,
             format!("the branch has no state after step {}, where it ends; --replay does it again", plan.due());
         return Err(refused("run#/snapshots", "adopt.state", message));
     };
+    let ground = plan.ground.clone();
     let left = Left::of(&store, run, last)?;
-    let plan = left.depart(&Asked::on(Purpose::Adoption))?;
+    let plan = left.depart(&Asked { ground, ..Asked::on(Purpose::Adoption) })?;
     write(&[plan], &store, arguments.output.as_deref())
 }
 

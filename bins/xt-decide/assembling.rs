@@ -8,11 +8,13 @@ use xt_cli::{CliError, Common, Document, Error, Output, each};
 use xt_core::canonical::Value;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
+use xt_core::manifest::branch::Branch;
 use xt_core::manifest::decision::Objective;
 use xt_core::manifest::evaluation::Evaluation;
+use xt_core::tag;
 
 use crate::ledger::Ledger;
-use crate::{Arguments, read};
+use crate::{Arguments, branching, read};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Assemble {
@@ -62,17 +64,25 @@ pub(crate) fn assembled(documents: Vec<Document>, arguments: &Arguments) -> Resu
     if others.is_empty() {
         others = read(&[OsString::from("-")], &arguments.common)?;
     }
-    let evaluations = each(&others, Evaluation::decode)?;
-    if evaluations.is_empty() {
+    let (branches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|document| is_branch(&document.value));
+    let (branches, evaluations) = (each(&branches, Branch::decode)?, each(&others, Evaluation::decode)?);
+    if evaluations.is_empty() && branches.is_empty() {
         return Err(Faults::one("", "decision.nothing", "there are no evaluations to decide on").into());
     }
     let mut faults = Faults::new();
     let stated = Objective::read(&objective.value, "", &mut faults).filter(|_| faults.is_empty()).ok_or(faults)?;
     let common = &arguments.common;
-    let ledger = Ledger::open_read_only(common)?;
-    let contexts = ledger.contexts_of(&evaluations, &stated, arguments.every_seed, common)?;
+    let mut contexts = branching::contexts(&branches, &stated, common)?;
+    if !evaluations.is_empty() {
+        let ledger = Ledger::open_read_only(common)?;
+        contexts.extend(ledger.contexts_of(&evaluations, &stated, arguments.every_seed, common)?);
+    }
     let document = |value: Value| Document { value, origin: "evaluations".into() };
     Ok(contexts.iter().map(|context| document(context.encode())).collect())
+}
+
+fn is_branch(value: &Value) -> bool {
+    value.get("schema").and_then(Value::as_str) == Some(tag::BRANCH)
 }
 
 /// An objective has no schema of its own: it is a part of other documents.

@@ -17,6 +17,7 @@ use xt_record::{Attempt, Decided, DecisionRow, Judgement, NodeRow, Overview, Rec
 use xt_store::Store;
 
 use crate::assembling::Assemble;
+use crate::branching;
 use crate::comparing::RESAMPLING;
 use crate::name;
 
@@ -67,7 +68,9 @@ impl Ledger {
         for run in overview.runs.iter().filter(of_cycle) {
             let succeeded = |attempt: &&Attempt| attempt.run == run.id && attempt.state == AttemptState::Succeeded;
             let Some(attempt) = overview.attempts.iter().find(succeeded) else { continue };
-            measured.push(Measured { run: run.id.clone(), evaluation: self.evaluation(&attempt.id)? });
+            let evaluation = self.evaluation(&attempt.id)?;
+            let execution = branching::of_model(&self.store, &evaluation)?;
+            measured.push(Measured { run: run.id.clone(), evaluation, execution });
         }
         Ok(measured)
     }

@@ -4,12 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use xt_cli::{Common, Error, Output, Source, note, read_documents};
-use xt_core::fault::{Exit, Faults};
+use xt_core::fault::Exit;
 use xt_core::field::Manifest as _;
-use xt_core::manifest::branch::Future;
 use xt_core::manifest::run::Run;
-use xt_core::verb::bind;
-use xt_core::verb::branches::{COLUMNS, Ran, cells, csv, effects, no_op, sentence};
+use xt_core::verb::branches::{COLUMNS, cells, csv, effects, no_op, sentence};
 use xt_store::Store;
 
 /// What is asked of recorded branches.
@@ -34,18 +32,8 @@ pub(crate) fn branches(arguments: &BranchesArguments, common: &Common, output: O
     let mut all = Vec::new();
     for (place, document) in read_documents(&sources, &lookup)?.iter().enumerate() {
         let run = Run::decode(&document.value)?;
-        let mut papers = xt_bundle::papers(&store, &run, true)?;
-        let mut faults = std::mem::take(&mut papers.faults);
-        bind::check_told(&papers.evidence(&run), &mut faults);
-        if !faults.is_empty() {
-            return Err(faults.within(&format!("run {}", place + 1)).into());
-        }
-        let Some(future) = papers.plan.departure.as_ref().and_then(|departure| departure.future) else {
-            let message = format!("the run {} is no branch that ends at a horizon", run.id());
-            return Err(Faults::one(format!("run {}#/plan", place + 1), "branch.none", message).into());
-        };
-        let future: Future = store.manifest(future)?;
-        all.push(Ran { run, plan: papers.plan, steps: papers.steps, future });
+        let ran = xt_bundle::ran(&store, run)?;
+        all.push(ran.map_err(|faults| faults.within(&format!("run {}", place + 1)))?);
     }
     let found = effects(&all)?;
     let labelled = || found.iter().flat_map(|branch| cells(branch, no_op(branch, &found)));

@@ -8,10 +8,11 @@ use xt_cli::{Error, Source, read_documents};
 use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::branch::Purpose;
-use xt_core::manifest::plan::Plan;
+use xt_core::manifest::calibration::Calibration;
+use xt_core::manifest::plan::{Ground, Plan};
 use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::name::Name;
-use xt_core::verb::compare;
+use xt_core::verb::{compare, regime};
 use xt_runtime::worker::Worker;
 use xt_runtime::{Request, RuntimeError, Secrets, worker};
 use xt_store::Store;
@@ -67,6 +68,20 @@ impl XtRun {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a regime that is not exact when its calibration has expired, or is not one for this plan on this stack.
+    pub(crate) fn grounded(&self, requests: &[Request]) -> Result<(), Error> {
+        let (finder, mut faults) = (Finder::new(self.worker.as_deref()), Faults::new());
+        for Request { plan, .. } in requests {
+            let Ground::Calibration { digest, .. } = &plan.ground else { continue };
+            let calibration: Calibration = Store::open(&self.common.store)?.manifest(*digest)?;
+            let path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
+            let stack = Worker::inspect(&finder.of(plan)?, path)?.stack().identity();
+            regime::check_cover(plan, &calibration, self.common.now()?, Some(stack), &mut faults);
+        }
+        faults.0.dedup();
+        Ok(faults.or(())?)
     }
 
     /// What a run is counted under: as is said here, or as it was said before.

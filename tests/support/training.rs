@@ -17,6 +17,7 @@ pub fn tool(store: &Path, name: &str, worker: &Path, arguments: &[&str]) -> Ende
         "freeze" => env!("CARGO_BIN_EXE_xt-freeze"),
         "run" => env!("CARGO_BIN_EXE_xt-run"),
         "compile" => env!("CARGO_BIN_EXE_xt-compile"),
+        "decide" => env!("CARGO_BIN_EXE_xt-decide"),
         "log" => env!("CARGO_BIN_EXE_xt-log"),
         other => panic!("{other}"),
     };

@@ -19,6 +19,7 @@
 
 mod archive;
 pub mod base;
+mod branches;
 mod error;
 mod export;
 mod freeze;
@@ -30,6 +31,7 @@ mod verify;
 mod withdrawn;
 
 pub use archive::{Entry, cat, list, verify_archive, write};
+pub use branches::ran;
 pub use error::BundleError;
 pub use export::{Exported, Form, Part, export};
 pub use freeze::{Papers, freeze, metrics, papers};

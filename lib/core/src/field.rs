@@ -15,6 +15,7 @@ use crate::fault::Faults;
 use crate::instant::Instant;
 use crate::name::Name;
 use crate::number::{Bits32, Bits64, Finite};
+pub use crate::range::Range;
 use crate::relpath::RelativePath;
 
 /// A type that stands in a manifest.
@@ -31,6 +32,16 @@ pub trait Field: Sized {
     /// The number to hold against a [`Range`], for numbers.
     fn magnitude(&self) -> Option<f64> {
         None
+    }
+
+    /// What stands for a field that is left out, for types that may be left out: only [`LeftOut`](crate::left_out::LeftOut).
+    fn absent() -> Option<Self> {
+        None
+    }
+
+    /// Whether the field is written at all.
+    fn present(&self) -> bool {
+        true
     }
 }
 
@@ -75,72 +86,6 @@ pub fn texts(items: &[&str]) -> Value {
     Value::List(items.iter().map(|item| (*item).into()).collect())
 }
 
-/// The numbers a field may hold.
-#[derive(Clone, Copy, Debug)]
-pub struct Range {
-    low: f64,
-    high: f64,
-    open_low: bool,
-    open_high: bool,
-}
-
-impl Range {
-    /// From `low` on, `low` included.
-    pub const fn from(low: f64) -> Self {
-        Self { low, high: f64::INFINITY, open_low: false, open_high: false }
-    }
-
-    /// Greater than `low`.
-    pub const fn above(low: f64) -> Self {
-        Self { low, high: f64::INFINITY, open_low: true, open_high: false }
-    }
-
-    /// Up to `high`, `high` included.
-    #[must_use]
-    pub const fn to(self, high: f64) -> Self {
-        Self { high, open_high: false, ..self }
-    }
-
-    /// Less than `high`.
-    #[must_use]
-    pub const fn below(self, high: f64) -> Self {
-        Self { high, open_high: true, ..self }
-    }
-
-    /// Whether `number` is in it.
-    pub fn holds(&self, number: f64) -> bool {
-        let above = if self.open_low { number > self.low } else { number >= self.low };
-        let below = if self.open_high { number < self.high } else { number <= self.high };
-        above && below
-    }
-
-    /// In words.
-    pub fn text(&self) -> String {
-        let low = format!("{} {}", if self.open_low { "above" } else { "at least" }, self.low);
-        if self.high.is_infinite() {
-            return low;
-        }
-        format!("{low} and {} {}", if self.open_high { "below" } else { "at most" }, self.high)
-    }
-
-    /// Adds the bounds to the JSON Schema of a number.
-    pub fn describe(&self, schema: Value) -> Value {
-        let Value::Object(mut members) = schema else { return schema };
-        // A whole bound is written as an integer, so that 1024 stands in a schema and not 1024.0.
-        #[expect(clippy::cast_possible_truncation, reason = "the guard admits exact ones only")]
-        let bound = |number: f64| match Finite::new(number) {
-            Some(_) if number % 1.0 == 0.0 && number.abs() <= 1e15 => Value::from(number as i64),
-            Some(number) => Value::Float(number),
-            None => Value::Null,
-        };
-        members.insert(if self.open_low { "exclusiveMinimum" } else { "minimum" }.into(), bound(self.low));
-        if self.high.is_finite() {
-            members.insert(if self.open_high { "exclusiveMaximum" } else { "maximum" }.into(), bound(self.high));
-        }
-        Value::Object(members)
-    }
-}
-
 /// Notes that `value` is not what was due.
 pub fn wrong_type(value: &Value, expected: &str, at: &str, faults: &mut Faults) {
     let shown: String = value.canonical().chars().take(60).collect();
@@ -163,6 +108,9 @@ pub fn member<T: Field>(
 ) -> Option<T> {
     let pointer = child(at, key);
     let Some(value) = members.get(key) else {
+        if let Some(absent) = T::absent() {
+            return Some(absent);
+        }
         faults.add(pointer, "field.missing", "this field must be declared");
         return None;
     };
@@ -500,7 +448,8 @@ impl<T: Field> Field for BTreeMap<String, T> {
 }
 
 /// Declares an object: `record! { /// doc pub struct Name as "xt.name/1" { /// doc field: Type [range], } }`.
-/// With `as`, it is a whole document. Every field must be present; `Option` means that `null` is allowed.
+/// With `as`, it is a whole document. Every field must be present but those that are [`LeftOut`](crate::left_out::LeftOut);
+/// `Option` means that `null` is allowed.
 #[macro_export]
 macro_rules! record {
     (
@@ -537,8 +486,10 @@ macro_rules! record {
 
             fn write(&self) -> $crate::canonical::Value {
                 let mut members = ::alloc::collections::BTreeMap::new();
-                $(members.insert(::alloc::string::String::from(stringify!($field)),
-                    $crate::field::Field::write(&self.$field));)*
+                $(if $crate::field::Field::present(&self.$field) {
+                    members.insert(::alloc::string::String::from(stringify!($field)),
+                        $crate::field::Field::write(&self.$field));
+                })*
                 let tag: Option<&str> = $crate::record!(@tag $($tag)?);
                 if let Some(tag) = tag {
                     members.insert("schema".into(), tag.into());
@@ -549,8 +500,10 @@ macro_rules! record {
             fn schema() -> $crate::canonical::Value {
                 let properties = [$((stringify!($field), $crate::field::described(
                     $crate::record!(@schema $type $(, $range)?), concat!($($field_doc,)* "").trim())),)*];
-                $crate::field::object_schema(
-                    concat!($($doc,)* "").trim(), $crate::record!(@tag $($tag)?), &properties)
+                let optional = [$((stringify!($field), <$type as $crate::field::Field>::absent().is_some()),)*];
+                let schema = $crate::field::object_schema(
+                    concat!($($doc,)* "").trim(), $crate::record!(@tag $($tag)?), &properties);
+                $crate::left_out::optional(schema, &optional)
             }
         }
 

@@ -3,6 +3,7 @@
 pub mod action;
 pub mod branch;
 pub mod bundle;
+pub mod calibration;
 pub mod candidate;
 pub mod command;
 pub mod comparison;
@@ -50,6 +51,8 @@ pub fn schemas() -> BTreeMap<&'static str, Value> {
         entry::<action::Action>(),
         entry::<branch::Branch>(),
         entry::<branch::Future>(),
+        entry::<calibration::Calibration>(),
+        entry::<calibration::Gates>(),
         entry::<bundle::Bundle>(),
         entry::<bundle::Verification>(),
         entry::<command::Hypothesis>(),

@@ -5,6 +5,7 @@ pub mod correct;
 pub mod noncentral;
 pub mod paired;
 pub mod power;
+pub mod ranks;
 pub mod resample;
 pub mod signs;
 pub mod student;

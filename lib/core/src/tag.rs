@@ -37,6 +37,10 @@ tags! {
     FUTURE = "xt.future/1";
     /// What came of a branch, against the no-op of its set.
     BRANCH = "xt.branch/1";
+    /// What a calibration must reach.
+    GATES = "xt.gates/1";
+    /// How far a regime that is not exact can be trusted.
+    CALIBRATION = "xt.calibration/1";
     /// Two recorded traces, compared without running anything.
     TRACE_DIFF = "xt.trace-diff/1";
     /// One entry of the event log.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::field::Manifest;
+use xt_core::left_out::LeftOut;
 use xt_core::manifest::comparison::{
     Absence, Comparison, ComparisonContext, ExecutionNoise, Hesitation, Pair, Replicate, Resampling, Scope, Verdict,
 };
@@ -432,6 +433,7 @@ fn the_candidate_that_is_better_than_each_other_is_chosen_and_otherwise_none() {
         primary: Primary { name: "accuracy".into(), direction: Direction::Maximize },
         target: None,
         constraints: Vec::new(),
+        risk: LeftOut(None),
     };
     let policy = PromotionPolicy {
         candidate: CandidateRule::Best,

@@ -208,7 +208,7 @@ impl Record {
             let node = checked_node(transaction, judgement)?;
             let rows = decisions(transaction, &node.id)?;
             let of_cycle = || rows.iter().filter(|row| row.cycle == judgement.cycle);
-            if let Some(made) = of_cycle().find(|row| row.outcome.is_some()) {
+            if let Some(made) = of_cycle().find(|row| settles(row.outcome).is_some()) {
                 if made.decision == judgement.decision {
                     return Ok(Decided::Existing(made.clone()));
                 }
@@ -216,13 +216,13 @@ impl Record {
                 return Err(DecisionFault::Decided { node, cycle, recorded }.into());
             }
             check_cycle(transaction, judgement, &node)?;
-            if judgement.outcome.is_none()
+            if settles(judgement.outcome).is_none()
                 && let Some(deferred) = of_cycle().next()
             {
                 return Ok(Decided::Existing(deferred.clone()));
             }
             note(transaction, judgement, &node)?;
-            if let Some(outcome) = judgement.outcome {
+            if let Some(outcome) = settles(judgement.outcome) {
                 take_effect(transaction, judgement, &node, outcome)?;
             }
             let unknown = || RecordError::Damaged { what: format!("no event tells of the decision on {}", node.id) };
@@ -335,10 +335,15 @@ fn note(transaction: &Transaction<'_>, judgement: &Judgement, node: &NodeRow) ->
         ("results", judgement.results.write()),
         ("by", judgement.by.write()),
     ]);
-    let word = if judgement.outcome.is_some() { DECIDED } else { DEFERRED };
+    let word = if settles(judgement.outcome).is_some() { DECIDED } else { DEFERRED };
     let before = Some(node.state.word());
     let entry = Entry { level: Level::Node, subject: &node.id, before, after: None, word, payload: &payload };
     append(transaction, judgement.now, &entry)
+}
+
+/// The outcome, if something follows from it: what the exact regime has to be asked about is open still (T73).
+fn settles(outcome: Option<Outcome>) -> Option<Outcome> {
+    outcome.filter(|outcome| *outcome != Outcome::Escalate)
 }
 
 /// What follows from an outcome (X71, X72). An experiment that has ended keeps its end.

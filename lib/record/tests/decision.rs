@@ -151,6 +151,22 @@ fn what_cannot_be_decided_is_noted_once_and_can_be_decided_later() {
     audit(&bench.path());
 }
 
+/// Row T73: what the exact regime has to be asked about is open until it has answered.
+#[test]
+fn what_is_escalated_stays_open_and_can_be_decided_later() {
+    let bench = Bench::new();
+    let (record, judgement) = evaluated(&bench, 1);
+    let open = Judgement { outcome: Some(Outcome::Escalate), decision: Digest::of(b"open"), ..judgement.clone() };
+    assert!(matches!(record.decide(&open).unwrap(), Decided::New(_)));
+    assert!(matches!(record.decide(&open).unwrap(), Decided::Existing(_)));
+    assert_eq!(states(&record), (NodeState::Deciding, ExperimentState::Active));
+    assert!(matches!(record.decide(&judgement).unwrap(), Decided::New(_)));
+    let outcomes: Vec<_> = record.decisions(&judgement.node).unwrap().iter().map(|row| row.outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Escalate), Some(Outcome::StopSucceeded)]);
+    assert_eq!(states(&record).0, NodeState::Completed);
+    audit(&bench.path());
+}
+
 /// Row E-21.
 #[test]
 fn an_experiment_does_not_end_while_something_of_it_runs() {

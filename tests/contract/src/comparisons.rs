@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use xt_core::digest::Digest;
+use xt_core::left_out::LeftOut;
 use xt_core::manifest::comparison::{
     Absence, Comparison, ComparisonContext, ExecutionNoise, Replicate, Resampling, Scope,
 };
@@ -108,6 +109,7 @@ pub fn promotions() -> Vec<Promotion> {
         primary: Primary { name: String::from("accuracy"), direction: Direction::Maximize },
         target: None,
         constraints: Vec::new(),
+        risk: LeftOut(None),
     };
     let eligible = |candidate: &str| Eligible {
         node: name(&format!("node-{candidate}")),

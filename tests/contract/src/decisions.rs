@@ -1,9 +1,12 @@
 //! Documents of decisions.
 
 use xt_core::digest::Digest;
+use xt_core::instant::Instant;
+use xt_core::left_out::LeftOut;
+use xt_core::manifest::candidate::Regime;
 use xt_core::manifest::decision::{
-    Constraint, Context, Decision, Direction, Engine, EvaluationResult, Interval, Metric, Objective as Asked, Operator,
-    Primary, Sliced, Subject,
+    Constraint, Context, Decision, Direction, Engine, EvaluationResult, Inexact, Interval, Metric, MetricSpread,
+    Objective as Asked, Operator, Primary, Risk, Sliced, Subject,
 };
 use xt_core::name::Name;
 use xt_core::number::Finite;
@@ -44,6 +47,23 @@ fn metrics() -> Vec<Metric> {
     vec![full, bare.clone(), Metric { name: String::from("loss"), value: None, ..bare }]
 }
 
+/// How a result came about that is not exact: of one metric it is known how far it is off, over a slice and everywhere.
+fn execution() -> Inexact {
+    let spread = |slice: Option<&str>| MetricSpread {
+        metric: String::from("accuracy"),
+        slice: slice.map(String::from),
+        sigma: number(0.125),
+    };
+    Inexact {
+        regime: Regime::Field,
+        calibration: digest("calibration"),
+        expires: Instant::from_unix(1_900_000_000).unwrap_or_else(|| unreachable!()),
+        kappa: number(2.0),
+        spreads: vec![spread(None), spread(Some("rare"))],
+        exact: vec![digest("exact plan")],
+    }
+}
+
 /// Contexts with and without everything that may be `null`.
 pub fn contexts() -> Vec<Context> {
     let rule = |slice: Option<&str>| Sliced {
@@ -58,6 +78,7 @@ pub fn contexts() -> Vec<Context> {
             primary: Primary { name: String::from(primary), direction: Direction::Maximize },
             target,
             constraints: vec![rule(None), rule(Some("rare"))],
+            risk: LeftOut(None),
         },
         results: vec![EvaluationResult {
             id: name("result-1"),
@@ -66,9 +87,18 @@ pub fn contexts() -> Vec<Context> {
             subject: Subject { id: name("bundle-1"), digest: digest("bundle") },
             evaluation_fingerprint: digest("how"),
             metrics: metrics(),
+            execution: LeftOut(None),
         }],
     };
-    vec![context("accuracy", Some(number(0.81))), context("accuracy", None), context("loss", Some(number(0.5)))]
+    let mut inexact = context("accuracy", Some(number(0.81)));
+    inexact.objective.risk = LeftOut(Some(Risk::High));
+    inexact.results[0].execution = LeftOut(Some(execution()));
+    vec![
+        context("accuracy", Some(number(0.81))),
+        context("accuracy", None),
+        context("loss", Some(number(0.5))),
+        inexact,
+    ]
 }
 
 /// What is decided on them.
@@ -76,5 +106,6 @@ pub fn decisions() -> Vec<Decision> {
     let mut contexts = contexts();
     // Without results every metric is missing, over everything and over a slice.
     contexts[2].results.clear();
-    contexts.iter().map(|context| decide(context, Engine::Threshold)).collect()
+    let now = Instant::from_unix(2_000_000_000).unwrap_or_else(|| unreachable!());
+    contexts.iter().map(|context| decide(context, Engine::Threshold, now)).collect()
 }

@@ -87,6 +87,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
     add(&mut all, &states::trace_diffs());
     add(&mut all, &states::futures());
     add(&mut all, &states::branches());
+    add(&mut all, &states::gates());
+    add(&mut all, &states::calibrations());
     add(&mut all, &ledger::events());
     add(&mut all, &ledger::standings());
     add(&mut all, &hosts::inventories());
@@ -136,6 +138,8 @@ pub fn read(tag: &str, value: &Value) -> Result<(), Faults> {
         "xt.trace/1" => decode::<Trace>(value),
         "xt.future/1" => decode::<xt_core::manifest::branch::Future>(value),
         "xt.branch/1" => decode::<xt_core::manifest::branch::Branch>(value),
+        "xt.gates/1" => decode::<xt_core::manifest::calibration::Gates>(value),
+        "xt.calibration/1" => decode::<xt_core::manifest::calibration::Calibration>(value),
         "xt.bundle/1" => decode::<xt_core::manifest::bundle::Bundle>(value),
         "xt.verification/1" => decode::<xt_core::manifest::bundle::Verification>(value),
         "xt.replay/1" => decode::<xt_core::manifest::replay::Replay>(value),
@@ -322,7 +326,8 @@ fn plans() -> Vec<Plan> {
     let departed: Vec<Plan> = plans
         .iter()
         .zip(states::departures())
-        .map(|(plan, departure)| Plan { departure: Some(departure), ..plan.clone() })
+        .zip(states::grounds())
+        .map(|((plan, departure), ground)| Plan { departure: Some(departure), ground, ..plan.clone() })
         .collect();
     plans.into_iter().chain(departed).chain([measuring()]).chain(commands::plans(&dataset())).collect()
 }

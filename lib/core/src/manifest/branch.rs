@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::Range;
-use crate::manifest::candidate::Regime;
+use crate::manifest::candidate::{Execution, Precision, Regime};
 use crate::manifest::run::Status;
 use crate::number::Finite;
 use crate::tag;
@@ -27,7 +27,9 @@ crate::record! {
         snapshot: Digest,
         /// Steps taken before it.
         step: u64 [Range::from(1.0)],
-        /// What differs from the candidate of that plan, by path, in the order in which it was set; empty for a no-op.
+        /// What differs from the candidate of that plan in all branches of the set, the no-op included, such as the regime; by path, in the order in which it was set.
+        under: Vec<Change>,
+        /// What differs beside that, in the order in which it was set; empty for a no-op.
         set: Vec<Change>,
         /// What is added to the weights once, before the next step; `null` for nothing.
         noise: Option<Noise>,
@@ -109,17 +111,31 @@ crate::record! {
         snapshot: Digest,
         /// Steps taken before it.
         step: u64,
+        /// Id of the plan with which the trajectory of the snapshot began: branches of one trajectory are one statistical unit (T87).
+        root: Digest,
         /// What it was for.
         purpose: Purpose,
         /// What it is called: the values that were set, the noise, or `no-op`.
         arm: String,
+        /// What was set in all branches of the set.
+        under: Vec<Change>,
         /// What was set.
         set: Vec<Change>,
         /// Standard deviation of the noise on the weights, relative to their size; `null` for none.
         noise: Option<Finite>,
         /// In which regime it ran.
         regime: Regime,
-        /// Id of the calibration that the regime stands on; `null` for the exact one, which needs none.
+        /// Identity of the execution stack that it ran on.
+        stack: Digest,
+        /// Identity of the one that the state was computed on: another one in branches of the purpose `maintenance` after the stack was moved, which are the record of that (T78).
+        baseline: Digest,
+        /// Family of the model.
+        family: String,
+        /// In which numbers it computed.
+        precision: Precision,
+        /// On what it computed.
+        execution: Execution,
+        /// Id of the calibration that the regime stands on; `null` for the exact one, which needs none, and for evidence.
         calibration: Option<Digest>,
         /// Id of the `xt.future/1` that all branches of the set share.
         future: Digest,

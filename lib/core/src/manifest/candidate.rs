@@ -466,10 +466,14 @@ crate::words! {
 }
 
 crate::words! {
-    /// Which claim of reproducibility is made. `calibrated` and `field` stay locked until a calibration unlocks them.
+    /// Which claim is made. `calibrated` and `field` stay locked until a calibration against exact evidence unlocks them.
     pub enum Regime {
         /// Restore and common future give a bitwise identical trace.
         Exact "exact",
+        /// Effects stand for those of the exact regime as far as a calibration says. It computes in the precision of the exact evidence; threads, instructions and order of summation may be others.
+        Calibrated "calibrated",
+        /// The same in any precision.
+        Field "field",
     }
 }
 

@@ -8,6 +8,9 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Range, child, described, object, wrong_type};
+use crate::instant::Instant;
+use crate::left_out::LeftOut;
+use crate::manifest::candidate::Regime;
 use crate::name::Name;
 use crate::number::Finite;
 use crate::tag;
@@ -37,6 +40,18 @@ crate::record! {
         target: Option<Finite>,
         /// What must hold besides.
         constraints: Vec<Sliced<Constraint>>,
+        /// What a wrong decision would cost; left out when nothing is said of it.
+        risk: LeftOut<Risk>,
+    }
+}
+
+crate::words! {
+    /// What a wrong decision would cost.
+    pub enum Risk {
+        /// No more than usual.
+        Ordinary "ordinary",
+        /// So much that nothing but the exact regime is decided on.
+        High "high",
     }
 }
 
@@ -162,6 +177,38 @@ crate::record! {
         evaluation_fingerprint: Digest,
         /// What came out.
         metrics: Vec<Metric>,
+        /// In which regime what was evaluated came about; left out for the exact one.
+        execution: LeftOut<Inexact>,
+    }
+}
+
+crate::record! {
+    /// How a result that is not exact came about, and how far it can be trusted (T52, T68, T69).
+    pub struct Inexact {
+        /// The regime.
+        regime: Regime,
+        /// Id of the calibration that it stands on.
+        calibration: Digest,
+        /// From then on the calibration counts no more.
+        expires: Instant,
+        /// How many standard deviations of execution a margin must exceed.
+        kappa: Finite [Range::above(0.0)],
+        /// What execution adds to each metric, as the calibration measured it. Of other metrics nothing is known.
+        spreads: Vec<MetricSpread>,
+        /// Ids of the plans that give the same in the exact regime.
+        exact: Vec<Digest>,
+    }
+}
+
+crate::record! {
+    /// What execution adds to a metric.
+    pub struct MetricSpread {
+        /// Name of the metric.
+        metric: String,
+        /// The slice; `null` for everything.
+        slice: Option<String>,
+        /// Standard deviation.
+        sigma: Finite [Range::from(0.0)],
     }
 }
 
@@ -259,6 +306,46 @@ crate::record! {
         evidence: Vec<Sliced<Comparison>>,
         /// What stands behind the value of each comparison, in the same order.
         measurements: Vec<Measurement>,
+        /// Why the exact regime has to be asked, and how; left out unless the outcome is ESCALATE.
+        escalation: LeftOut<Escalation>,
+    }
+}
+
+crate::record! {
+    /// Why the exact regime has to be asked, and how (T53-T55, T73).
+    pub struct Escalation {
+        /// Each reason.
+        causes: Vec<Cause>,
+        /// Ids of the plans to run instead: `xt-run ID...`. Empty when none can be made.
+        plans: Vec<Digest>,
+    }
+}
+
+crate::record! {
+    /// One reason to ask the exact regime.
+    pub struct Cause {
+        /// The kind of reason.
+        code: Doubt,
+        /// The metric it is about; `null` for the whole decision.
+        metric: Option<String>,
+        /// The slice of it; `null` for everything.
+        slice: Option<String>,
+        /// In a sentence.
+        message: String,
+    }
+}
+
+crate::words! {
+    /// Why a result that is not exact is not decided on.
+    pub enum Doubt {
+        /// The margin to the threshold is within `kappa` standard deviations of execution.
+        Margin "margin",
+        /// The calibration says nothing of this metric.
+        Unmeasured "unmeasured",
+        /// The objective declares that the risk is high.
+        Risk "risk",
+        /// The calibration has expired.
+        Expired "expired",
     }
 }
 
@@ -293,6 +380,8 @@ crate::words! {
         Reject "REJECT",
         /// The target is missed: the candidate is done, and another may be explored.
         Branch "BRANCH",
+        /// The record is not exact, and what it says is too close, too risky or too old to be decided on: the exact regime has to be asked.
+        Escalate "ESCALATE",
     }
 }
 
@@ -375,5 +464,7 @@ crate::record! {
         confidence_interval: Option<Interval>,
         /// Standard error, if there is one.
         standard_error: Option<Finite>,
+        /// In which regime what was evaluated came about; left out for the exact one.
+        execution: LeftOut<Inexact>,
     }
 }

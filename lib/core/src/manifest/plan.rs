@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Manifest;
+use crate::instant::Instant;
 use crate::manifest::branch::Departure;
 use crate::manifest::candidate::Candidate;
 use crate::manifest::command::{Command, Hypothesis, Program};
@@ -31,6 +32,8 @@ crate::record! {
         evaluation: Option<Evaluating>,
         /// The state of another run that it goes on from; `null` when it begins at the first step.
         departure: Option<Departure>,
+        /// What its regime stands on.
+        ground: Ground,
         /// The admitted data: what is learned from, or what is measured on; `null` for a command that reads none.
         dataset: Option<Dataset>,
         /// Every file that the trainer may read, sorted by digest.
@@ -107,6 +110,23 @@ crate::record! {
         micro_batches_per_epoch: u64,
         /// Optimiser steps of the whole run; for an evaluation, batches; for a command the lines of telemetry that it promises, 0 when it promises none.
         steps: u64,
+    }
+}
+
+crate::choice! {
+    /// What a regime stands on.
+    pub enum Ground {
+        /// Nothing, which is enough for the exact regime only.
+        None "none" {},
+        /// Nothing yet: the run is evidence for a calibration. It is never frozen, and so never measured nor decided on.
+        Evidence "evidence" {},
+        /// A calibration that covers the plan.
+        Calibration "calibration" {
+            /// Id of the `xt.calibration/1`.
+            digest: Digest,
+            /// From then on it counts no more.
+            expires: Instant,
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
-use crate::field::Range;
+use crate::field::{Field as _, Range};
 use crate::instant::Instant;
 use crate::manifest::Artifact;
 use crate::manifest::candidate::{Precision, Regime};
@@ -122,6 +122,13 @@ crate::record! {
         processor_features: Digest,
         /// Operating system and architecture.
         system: String,
+    }
+}
+
+impl Stack {
+    /// The one digest that stands for it: of all of it but what the worker says about itself, which follows from the plan.
+    pub fn identity(&self) -> Digest {
+        Self { reported: None, ..self.clone() }.write().digest()
     }
 }
 

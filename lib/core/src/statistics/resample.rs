@@ -26,7 +26,7 @@ pub fn bootstrap(values: &[f64], seed: u64, count: usize, level: f64) -> (f64, f
 
 /// The random word as a place in a list of `size`.
 #[expect(clippy::cast_possible_truncation, reason = "the high word of the product is below `size`")]
-fn below(word: u64, size: usize) -> usize {
+pub(crate) fn below(word: u64, size: usize) -> usize {
     ((u128::from(word) * size as u128) >> 64) as usize
 }
 

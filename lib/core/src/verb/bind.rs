@@ -17,7 +17,7 @@ use crate::manifest::candidate::{Averaging, Candidate, Model, NonFinite, Precisi
 use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
-use crate::manifest::plan::{Plan, Role};
+use crate::manifest::plan::{Ground, Plan, Role};
 use crate::manifest::run::{Library, Log, Run, Stack, Status};
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
@@ -131,7 +131,7 @@ pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
 /// replayed, since equal steps would otherwise lend a false record their weight.
 pub fn check_told(evidence: &Evidence<'_>, faults: &mut Faults) {
     let Evidence { run, plan, trace, .. } = *evidence;
-    if run.status == Status::Succeeded && !plan.is_branch() {
+    if run.status == Status::Succeeded && !plan.is_branch() && plan.ground != (Ground::Evidence {}) {
         return check(evidence, faults);
     }
     check_plan(run, plan, faults);
@@ -176,6 +176,10 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
     }
     if plan.evaluation.is_some() {
         faults.add("plan#/evaluation", "bundle.plan", "the run measured a model and trained none");
+    }
+    if plan.ground == (Ground::Evidence {}) {
+        let message = "the run is evidence for a calibration of its regime, and such a run is never frozen";
+        faults.add("plan#/ground", "bundle.evidence-only", message);
     }
     if plan.is_branch() {
         let message = "a branch ends at its horizon: `xt-compile adopt` makes a plan that goes on from it to the end";

@@ -9,11 +9,12 @@ use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, object};
 use crate::manifest::branch::{Branch, Departure, Effect, Future, Replicate, Uncertainty};
-use crate::manifest::plan::Plan;
-use crate::manifest::run::Run;
+use crate::manifest::plan::{Ground, Plan};
+use crate::manifest::run::{Run, Stack};
+use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
 use crate::number::Finite;
-use crate::verb::depart::arm;
+use crate::verb::depart::{arm, text};
 
 /// A branch that ran, with its papers.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Ran {
     pub plan: Plan,
     /// The steps of its trace, those before the departure included.
     pub steps: Vec<Step>,
+    /// The state that it left from.
+    pub snapshot: Snapshot,
     /// The micro-batches that its plan says that it saw.
     pub future: Future,
 }
@@ -41,7 +44,9 @@ pub fn effects(all: &[Ran]) -> Result<Vec<Branch>, Faults> {
             continue;
         };
         check_future(ran, departure, place, &mut faults);
-        let set = sets.entry((departure.snapshot, departure.horizons.clone(), departure.purpose.word())).or_default();
+        let under = text(&departure.under);
+        let set =
+            sets.entry((departure.snapshot, departure.horizons.clone(), departure.purpose.word(), under)).or_default();
         let before = set.insert((arm(departure), departure.replicate), (ran, departure));
         // The same record given twice is one run.
         if before.is_some_and(|(other, _)| other.run != ran.run) {
@@ -98,6 +103,11 @@ fn branch(set: &Set<'_>, arm: &str, faults: &mut Faults) -> Option<Branch> {
         replicates.push(replicate(ran, no_op, *number, (taken, matched)));
         pairs.push((taken, matched));
     }
+    let (candidate, _) = first.plan.training()?;
+    let Some(stack) = first.run.stack.as_ref().map(Stack::identity) else {
+        faults.add("", "branch.stack", format!("{arm}: what its first run ran on is not known"));
+        return None;
+    };
     let noise = departure.noise.as_ref().map(|noise| noise.relative);
     let uncertainty = match (&noise, runs.len()) {
         (_, 0 | 1) => Uncertainty::None,
@@ -107,12 +117,22 @@ fn branch(set: &Set<'_>, arm: &str, faults: &mut Faults) -> Option<Branch> {
     Some(Branch {
         snapshot: departure.snapshot,
         step: departure.step,
+        root: departure.root,
         purpose: departure.purpose,
         arm: arm.into(),
+        under: departure.under.clone(),
         set: departure.set.clone(),
         noise,
         regime: first.run.regime,
-        calibration: None,
+        stack,
+        baseline: first.snapshot.stack.identity(),
+        family: candidate.model.word().into(),
+        precision: candidate.precision,
+        execution: candidate.execution.clone(),
+        calibration: match first.plan.ground {
+            Ground::Calibration { digest, .. } => Some(digest),
+            Ground::None {} | Ground::Evidence {} => None,
+        },
         future: first.future.id(),
         effects: departure.horizons.iter().map(|horizon| effect(*horizon, &pairs)).collect(),
         replicates,
@@ -210,12 +230,9 @@ pub const COLUMNS: [&str; 15] = [
 pub fn cells(branch: &Branch, no_op: Option<&Branch>) -> Vec<crate::canonical::Value> {
     let mut cells = Vec::new();
     for one in &branch.replicates {
-        let other = no_op.and_then(|no_op| no_op.replicates.iter().find(|other| other.run == one.no_op));
         for effect in &branch.effects {
-            let at = usize::try_from(effect.horizon).unwrap_or(usize::MAX).wrapping_sub(1);
-            let loss = one.loss.get(at).copied().flatten();
-            let matched = other.and_then(|other| other.loss.get(at).copied().flatten());
-            let gained = loss.zip(matched).and_then(|(loss, matched)| Finite::new(loss.get() - matched.get()));
+            let loss = loss_at(one, effect.horizon);
+            let gained = gained(one, no_op, effect.horizon);
             cells.push(object([
                 ("snapshot", branch.snapshot.write()),
                 ("step", branch.step.write()),
@@ -238,6 +255,16 @@ pub fn cells(branch: &Branch, no_op: Option<&Branch>) -> Vec<crate::canonical::V
     cells
 }
 
+fn loss_at(one: &Replicate, horizon: u64) -> Option<Finite> {
+    one.loss.get(usize::try_from(horizon).unwrap_or(usize::MAX).wrapping_sub(1)).copied().flatten()
+}
+
+/// The loss of one run at a horizon less that of the run that it is paired with.
+pub fn gained(one: &Replicate, no_op: Option<&Branch>, horizon: u64) -> Option<Finite> {
+    let matched = no_op?.replicates.iter().find(|other| other.run == one.no_op)?;
+    Finite::new(loss_at(one, horizon)?.get() - loss_at(matched, horizon)?.get())
+}
+
 /// The no-op of the set of `branch` among `all`.
 pub fn no_op<'a>(branch: &Branch, all: &'a [Branch]) -> Option<&'a Branch> {
     let horizons = |branch: &Branch| branch.effects.iter().map(|effect| effect.horizon).collect::<Vec<_>>();
@@ -245,6 +272,7 @@ pub fn no_op<'a>(branch: &Branch, all: &'a [Branch]) -> Option<&'a Branch> {
         other.arm == "no-op"
             && other.snapshot == branch.snapshot
             && other.purpose == branch.purpose
+            && other.under == branch.under
             && horizons(other) == horizons(branch)
     })
 }

@@ -12,7 +12,7 @@ use crate::fingerprint;
 use crate::manifest::command::{Command, Program, Trainer};
 use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::intent::Intent;
-use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
+use crate::manifest::plan::{Ground, Input, Mode, Plan, Role, Work};
 use crate::relpath::RelativePath;
 use crate::verb::{admit, envelope};
 
@@ -246,6 +246,7 @@ pub fn compile(
         program: Some(program),
         evaluation: None,
         departure: None,
+        ground: Ground::None {},
         candidate: command.into(),
         dataset,
         intent,

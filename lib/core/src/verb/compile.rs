@@ -14,10 +14,10 @@ use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::encoding::Fitted;
 use crate::manifest::intent::Intent;
-use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
+use crate::manifest::plan::{Ground, Input, Mode, Plan, Role, Work};
 use crate::order::{Shape, samples_per_epoch};
 use crate::verb::environment::environment;
-use crate::verb::{adapter, admit, command, depart, envelope, evaluate, fit, groups};
+use crate::verb::{adapter, admit, command, depart, envelope, evaluate, fit, groups, regime};
 
 /// What was found out about the tokenizer, for which text must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,6 +273,7 @@ pub fn compile_seen(
         seed,
         evaluation: None,
         departure: None,
+        ground: Ground::None {},
         inputs,
         fitted,
         work,
@@ -319,12 +320,14 @@ pub fn check_plan(plan: &Plan) -> Result<(), Faults> {
     }
     let again = match &plan.candidate {
         Hypothesis::Native(candidate) => {
-            Plan { mode: plan.mode, departure: plan.departure.clone(), ..native_again(plan, candidate)? }
+            let (departure, ground) = (plan.departure.clone(), plan.ground.clone());
+            Plan { mode: plan.mode, departure, ground, ..native_again(plan, candidate)? }
         }
         Hypothesis::Command(command) => command::again(plan, command)?,
     };
     same(plan, &again, &mut faults);
     depart::check_inside(plan, &mut faults);
+    regime::check_inside(plan, &mut faults);
     faults.or(())
 }
 
@@ -336,6 +339,7 @@ pub(crate) fn same(plan: &Plan, again: &Plan, faults: &mut Faults) {
         ("/seed", plan.seed == again.seed),
         ("/evaluation", plan.evaluation == again.evaluation),
         ("/departure", plan.departure == again.departure),
+        ("/ground", plan.ground == again.ground),
         ("/inputs", plan.inputs == again.inputs),
         ("/work", plan.work == again.work),
         ("/fitted", plan.fitted == again.fitted),

@@ -3,6 +3,9 @@
 //! The rules, in order: a metric that the objective names is missing, null or reported twice, so nothing is decided; a
 //! constraint is violated, so the candidate is rejected; there is no target, so nothing is decided; the target is met or
 //! missed. Values are compared as they are: it is said whether 0.83 meets a threshold, not whether it beats 0.81.
+//!
+//! A record that is not exact is decided on only where its calibration bears it; otherwise the exact regime has to be asked
+//! (`decide/escalate`).
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -13,11 +16,15 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, object};
+use crate::instant::Instant;
+use crate::left_out::LeftOut;
 use crate::manifest::decision::{
     Comparison, Constraint, Context, Decision, Direction, Engine, EngineVersion, EvaluationResult, Interval,
     Measurement, Metric, Objective, Obstacle, Operator, Outcome, Primary, Reason, Role, Sliced, Subject,
 };
 use crate::number::Finite;
+
+mod escalate;
 
 /// Version of the rules of both engines.
 const VERSION: &str = "1";
@@ -52,8 +59,9 @@ fn check_intervals(result: &EvaluationResult, at: &str, faults: &mut Faults) {
     }
 }
 
-/// Decides. Neither the order of results nor that of their metrics makes a difference.
-pub fn decide(context: &Context, engine: Engine) -> Decision {
+/// Decides. Neither the order of results nor that of their metrics makes a difference. The time is asked for only where a
+/// result stands on a calibration, which may have expired.
+pub fn decide(context: &Context, engine: Engine, now: Instant) -> Decision {
     let rules = rules(&context.objective);
     let mut reasons = obstacles(context, &rules);
     let made: Vec<Made> = if reasons.is_empty() { compare(context, &rules) } else { Vec::new() };
@@ -70,6 +78,8 @@ pub fn decide(context: &Context, engine: Engine) -> Decision {
         (true, false, Some(_), Engine::Threshold) => Some(Outcome::StopFailed),
         (true, false, Some(_), Engine::AdaptiveThreshold) => Some(Outcome::Branch),
     };
+    let escalation = outcome.and_then(|_| escalate::escalation(context, &made, now));
+    let outcome = if escalation.is_some() { Some(Outcome::Escalate) } else { outcome };
     Decision {
         experiment_id: context.experiment_id.clone(),
         node_id: context.node_id.clone(),
@@ -77,11 +87,12 @@ pub fn decide(context: &Context, engine: Engine) -> Decision {
         engine: EngineVersion { name: engine, version: VERSION.into() },
         input_fingerprint: input_fingerprint(context),
         outcome,
-        reason: sentence(outcome, &reasons, &made),
+        reason: escalation.as_ref().map_or_else(|| sentence(outcome, &reasons, &made), escalate::sentence),
         undecided_reasons: reasons.len() as u64,
         reasons,
         measurements: made.iter().map(Made::measurement).collect(),
         evidence: made.into_iter().map(|made| made.comparison).collect(),
+        escalation: LeftOut(escalation),
     }
 }
 
@@ -198,6 +209,7 @@ impl Made<'_> {
             sample_count: metric.sample_count,
             confidence_interval: metric.confidence_interval,
             standard_error: metric.standard_error,
+            execution: self.result.execution.clone(),
         }
     }
 
@@ -248,6 +260,8 @@ fn sentence(outcome: Option<Outcome>, reasons: &[Reason], made: &[Made<'_>]) -> 
         Some(Outcome::StopSucceeded) if made.len() == 1 => format!("the target is met: {target}"),
         Some(Outcome::StopSucceeded) => format!("the target is met and every constraint holds: {target}"),
         Some(Outcome::StopFailed) => format!("the target is missed: {target}"),
+        // Told by its causes.
+        Some(Outcome::Escalate) => target,
         Some(Outcome::Branch) => format!("the target is missed, and another candidate may be explored: {target}"),
     }
 }
@@ -270,7 +284,7 @@ pub fn input_fingerprint(context: &Context) -> Digest {
 }
 
 fn objective_1(objective: &Objective) -> Value {
-    let Objective { primary: Primary { name, direction }, target, constraints } = objective;
+    let Objective { primary: Primary { name, direction }, target, constraints, risk } = objective;
     let constraints = constraints.iter().map(|Sliced { slice, of: Constraint { name, operator, value } }| {
         object([
             ("name", name.write()),
@@ -279,25 +293,36 @@ fn objective_1(objective: &Objective) -> Value {
             ("value", value.write()),
         ])
     });
-    object([
+    let objective = object([
         ("name", name.write()),
         ("direction", direction.write()),
         ("target", target.write()),
         ("constraints", sorted(constraints)),
-    ])
+    ]);
+    with(objective, "risk", risk)
 }
 
 fn result_1(result: &EvaluationResult) -> Value {
     // The candidate is that of the context, or the result would have been refused.
-    let EvaluationResult { id, evaluation_run_id, node_id: _, subject, evaluation_fingerprint, metrics } = result;
+    let EvaluationResult { id, evaluation_run_id, node_id: _, subject, evaluation_fingerprint, metrics, execution } =
+        result;
     let Subject { id: subject_id, digest } = subject;
-    object([
+    let result = object([
         ("id", id.write()),
         ("evaluation_run_id", evaluation_run_id.write()),
         ("evaluation_fingerprint", evaluation_fingerprint.write()),
         ("subject", object([("id", subject_id.write()), ("digest", digest.write())])),
         ("metrics", sorted(metrics.iter().map(metric_1))),
-    ])
+    ]);
+    with(result, "execution", execution)
+}
+
+/// An object with a member more, where there is something in it: what has nothing there keeps its fingerprint.
+fn with<T: Field>(mut object: Value, name: &str, member: &LeftOut<T>) -> Value {
+    if let (Value::Object(members), true) = (&mut object, member.present()) {
+        members.insert(name.into(), member.write());
+    }
+    object
 }
 
 fn metric_1(metric: &Metric) -> Value {

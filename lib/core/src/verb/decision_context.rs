@@ -1,4 +1,4 @@
-//! From the evaluations of one cycle to the context that is decided on, and back: is a decision one on this cycle?
+//! From the evaluations of one cycle, or from a branch, to the context that is decided on, and back: is a decision one on this cycle?
 //! (rows X65, X75–X79)
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,16 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::Manifest as _;
-use crate::manifest::decision::{Context, Decision, Direction, EvaluationResult, Metric, Objective, Operator, Subject};
+use crate::left_out::LeftOut;
+use crate::manifest::branch::{Branch, Effect};
+use crate::manifest::calibration::Calibration;
+use crate::manifest::decision::{
+    Context, Decision, Direction, EvaluationResult, Inexact, Metric, MetricSpread, Objective, Operator, Subject,
+};
 use crate::manifest::evaluation::Evaluation;
 use crate::name::Name;
+use crate::number::Finite;
+use crate::statistics::{float, root};
 use crate::verb::decide::input_fingerprint;
 
 /// An evaluation that the record holds.
@@ -21,6 +28,8 @@ pub struct Measured {
     pub run: Name,
     /// What came of it.
     pub evaluation: Evaluation,
+    /// How what was measured came about, if not exactly.
+    pub execution: Option<Inexact>,
 }
 
 /// The candidate and the cycle that a context is about.
@@ -118,7 +127,91 @@ fn result(node: &Name, measured: &Measured) -> EvaluationResult {
                 standard_error: metric.standard_error,
             })
             .collect(),
+        execution: LeftOut(measured.execution.clone()),
     }
+}
+
+/// What evaluations of a model can be trusted for that was trained in a regime that is not exact. A calibration measures
+/// effects against a no-op, and says nothing of any metric of a model.
+pub fn inexact(calibration: &Calibration, exact: Vec<Digest>) -> Inexact {
+    Inexact {
+        regime: calibration.scope.regime,
+        calibration: calibration.id(),
+        expires: calibration.expires,
+        kappa: calibration.kappa,
+        spreads: Vec::new(),
+        exact,
+    }
+}
+
+/// The same for a branch, whose effects are what the calibration measured.
+pub fn inexact_branch(branch: &Branch, calibration: &Calibration, exact: Vec<Digest>) -> Inexact {
+    let spread = |effect: &Effect| {
+        let sigma = calibration.sigma(effect.horizon)?;
+        Some(MetricSpread { metric: EFFECT.into(), slice: Some(effect.horizon.to_string()), sigma })
+    };
+    let mut spreads: Vec<MetricSpread> = branch.effects.iter().filter_map(spread).collect();
+    spreads.extend(spreads.last().cloned().map(|last| MetricSpread { slice: None, ..last }));
+    Inexact { spreads, ..inexact(calibration, exact) }
+}
+
+/// The metric of a branch that is its loss less that of its no-op.
+const EFFECT: &str = "effect";
+
+/// The context of one branch: its effect, its mean effect and its loss at each horizon, whose steps name the slice, and at the
+/// last one over everything. The state stands for the experiment.
+pub fn of_branch(branch: &Branch, objective: &Objective, execution: Option<Inexact>) -> Context {
+    let node = arm(&branch.arm);
+    let (id, replicates) = (named(branch.id()), &branch.replicates);
+    let metric = |name: &str, slice: Option<String>, value: Option<Finite>, deviation: Option<Finite>| Metric {
+        name: name.into(),
+        value,
+        slice,
+        evaluator_name: "xt-replay branches".into(),
+        evaluator_version: "1".into(),
+        seed: None,
+        sample_count: Some(replicates.len() as u64),
+        confidence_interval: None,
+        standard_error: deviation.and_then(|deviation| Finite::new(deviation.get() / root(float(replicates.len())))),
+    };
+    let of = |effect: &Effect, slice: Option<String>| {
+        [
+            metric(EFFECT, slice.clone(), effect.effect, effect.deviation),
+            metric("mean_effect", slice.clone(), effect.mean_effect, None),
+            metric("loss", slice, effect.loss, None),
+        ]
+    };
+    let mut metrics: Vec<Metric> =
+        branch.effects.iter().flat_map(|effect| of(effect, Some(effect.horizon.to_string()))).collect();
+    metrics.extend(branch.effects.last().into_iter().flat_map(|effect| of(effect, None)));
+    let first = replicates.first();
+    Context {
+        experiment_id: named(branch.snapshot),
+        node_id: node.clone(),
+        evaluation_cycle: 1,
+        objective: objective.clone(),
+        results: Vec::from([EvaluationResult {
+            evaluation_run_id: first.map_or_else(|| id.clone(), |one| named(one.run)),
+            node_id: node.clone(),
+            subject: Subject { id: node, digest: first.map_or(branch.snapshot, |one| one.replay) },
+            evaluation_fingerprint: branch.future,
+            metrics,
+            execution: LeftOut(execution),
+            id,
+        }]),
+    }
+}
+
+/// The name of a branch as an identifier: `optimizer.learning_rate:0.001` for `optimizer.learning_rate=0.001`.
+fn arm(text: &str) -> Name {
+    let letter = |letter: char| match letter {
+        '=' => ':',
+        ';' => '/',
+        other if other.is_ascii_alphanumeric() || "._:/@-".contains(other) => other,
+        _ => '-',
+    };
+    let spelled: String = text.chars().map(letter).take(128).collect();
+    Name::new(&spelled).unwrap_or_else(|| named(Digest::of(text.as_bytes())))
 }
 
 /// A digest as an identifier.

@@ -9,15 +9,15 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::fingerprint;
 use crate::manifest::branch::{Change, Departure, Future, FutureStep, Noise, Purpose};
-use crate::manifest::candidate::{Averaging, Candidate, Model, Optimizer, Precision};
-use crate::manifest::plan::{Mode, Plan};
+use crate::manifest::candidate::{Averaging, Candidate, Model, Optimizer, Precision, Regime};
+use crate::manifest::plan::{Ground, Mode, Plan};
 use crate::manifest::run::Run;
 use crate::manifest::snapshot::Snapshot;
 use crate::number::Finite;
 use crate::order::{Walk, samples_digest};
 use crate::verb::chain::shape;
-use crate::verb::compile;
 use crate::verb::snapshot::check_plan;
+use crate::verb::{compile, regime};
 
 /// The most steps that a set of branches looks ahead: their micro-batches are written down one by one.
 pub const MOST_STEPS: u64 = 100_000;
@@ -40,8 +40,12 @@ pub struct Origin<'a> {
 pub struct Asked {
     /// What for.
     pub purpose: Purpose,
-    /// What is set otherwise.
+    /// What is set otherwise in all branches of the set, the no-op included.
+    pub under: Vec<Change>,
+    /// What is set otherwise beside that.
     pub set: Vec<Change>,
+    /// What a regime that is not exact stands on.
+    pub ground: Ground,
     /// What is added to the weights.
     pub noise: Option<Noise>,
     /// The number of the replicate.
@@ -53,7 +57,15 @@ pub struct Asked {
 impl Asked {
     /// To go on to the end, with nothing set otherwise.
     pub const fn on(purpose: Purpose) -> Self {
-        Self { purpose, set: Vec::new(), noise: None, replicate: 1, horizons: Vec::new() }
+        Self {
+            purpose,
+            under: Vec::new(),
+            set: Vec::new(),
+            ground: Ground::None {},
+            noise: None,
+            replicate: 1,
+            horizons: Vec::new(),
+        }
     }
 }
 
@@ -77,8 +89,12 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
     let Some((candidate, _)) = plan.training() else {
         return Err(Faults::one("/plan", "depart.command", "only runs of the trainer of this toolkit have states"));
     };
-    let changed = changed(candidate, &asked.set)?;
-    let mut next = compile::native_again(plan, &changed)?;
+    let changed = changed(&changed(candidate, &asked.under)?, &asked.set)?;
+    // What all branches are set to may take more cores than the run they leave from.
+    let mut wider = plan.clone();
+    wider.intent.resources.cores = wider.intent.resources.cores.max(changed.execution.threads);
+    let mut next = compile::native_again(&wider, &changed)?;
+    next.ground = asked.ground.clone();
     let until = asked.horizons.last().map(|last| snapshot.step.saturating_add(*last));
     let future = until.and_then(|until| future(&next, snapshot.step, until));
     if until.is_some() && future.is_none() {
@@ -94,6 +110,7 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
         root: plan.root(),
         snapshot: snapshot.id(),
         step: snapshot.step,
+        under: asked.under.clone(),
         set: asked.set.clone(),
         noise: asked.noise.clone(),
         replicate: asked.replicate,
@@ -103,6 +120,7 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
     next.request = fingerprint::request(&next);
     let mut faults = Faults::new();
     check_inside(&next, &mut faults);
+    regime::check_inside(&next, &mut faults);
     check_origin(origin, &next, &mut faults);
     faults.or((next, future))
 }
@@ -208,7 +226,7 @@ pub fn check_origin(origin: &Origin<'_>, plan: &Plan, faults: &mut Faults) {
     for (field, named, found) in pairs.into_iter().filter(|(_, named, found)| named != found) {
         faults.add(format!("/departure/{field}"), "depart.origin", format!("it says {named}, found {found}"));
     }
-    match changed(before, &departure.set) {
+    match changed(before, &departure.under).and_then(|under| changed(&under, &departure.set)) {
         Ok(changed) if changed == *after => {}
         Ok(_) => {
             let message = "the candidate is not that of the earlier plan with these values set";
@@ -227,13 +245,27 @@ pub fn check_origin(origin: &Origin<'_>, plan: &Plan, faults: &mut Faults) {
     if origin.plan.seed != plan.seed || origin.plan.dataset_id() != plan.dataset_id() {
         faults.add("/departure", "depart.origin", "seed and dataset are those of the earlier plan");
     }
-    check_state(departure.purpose, before, after, faults);
+    let under = changed(before, &departure.under).ok();
+    check_state(departure, before, (under.as_ref(), after), faults);
+    if origin.plan.ground == (Ground::Evidence {}) && !plan.is_branch() {
+        faults.add("/departure", "depart.evidence", "a run that is evidence for a calibration never becomes a model");
+    }
     check_plan(origin.snapshot, plan, faults);
 }
 
 /// Notes changes after which the state is not a state of the candidate any more. What it computes on may change for
-/// maintenance only, which is there to see what that does.
-fn check_state(purpose: Purpose, before: &Candidate, after: &Candidate, faults: &mut Faults) {
+/// maintenance, which is there to see what that does, and in branches of a regime that is not exact; in both for all branches
+/// of a set alike, so that each is told against a no-op of its own kind.
+fn check_state(
+    departure: &Departure,
+    before: &Candidate,
+    (under, after): (Option<&Candidate>, &Candidate),
+    faults: &mut Faults,
+) {
+    let branch = ends_early(departure.purpose);
+    let loose = branch && (departure.purpose == Purpose::Maintenance || after.regime != Regime::Exact);
+    let alike = under.is_some_and(|under| under.execution == after.execution && under.regime == after.regime);
+    let any_numbers = after.regime != Regime::Calibrated;
     let kept = [
         ("model", without_dropout(&before.model) == without_dropout(&after.model)),
         ("base", before.base == after.base),
@@ -243,9 +275,9 @@ fn check_state(purpose: Purpose, before: &Candidate, after: &Candidate, faults: 
         ("optimizer.kind", before.optimizer.word() == after.optimizer.word()),
         ("optimizer.momentum", moves(&before.optimizer) == moves(&after.optimizer)),
         ("averaging", kind(&before.averaging) == kind(&after.averaging)),
-        ("precision", scaled(before) == scaled(after)),
-        ("execution", purpose == Purpose::Maintenance || before.execution == after.execution),
-        ("regime", before.regime == after.regime),
+        ("precision", scaled(before) == scaled(after) && (any_numbers || before.precision == after.precision)),
+        ("execution", before.execution == after.execution || (loose && alike)),
+        ("regime", before.regime == after.regime || (loose && alike)),
     ];
     for (what, _) in kept.into_iter().filter(|(_, same)| !same) {
         let message = format!("{what} is part of what a state means: a run that goes on from one keeps it");
@@ -277,6 +309,11 @@ fn without_dropout(model: &Model) -> Model {
         | Model::Cnn { dropout, .. } => *dropout = Finite::ZERO,
     }
     model
+}
+
+/// Changes as one text.
+pub fn text(changes: &[Change]) -> String {
+    changes.iter().map(|change| format!("{}={};", change.path, change.value.canonical())).collect()
 }
 
 /// What a branch is called: what was set, the noise, or `no-op`.

@@ -18,7 +18,7 @@ use crate::manifest::evaluation::{
     Evaluating, Evaluation, Metrics, Overlap, Parameters, Part, Shared, Slices, Spec, Subject,
 };
 use crate::manifest::intent::Intent;
-use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
+use crate::manifest::plan::{Ground, Input, Mode, Plan, Role, Work};
 use crate::manifest::run::{Run, Status};
 use crate::verb::environment::environment;
 use crate::verb::{admit, compile, evaluate_command, fit};
@@ -103,6 +103,7 @@ pub fn compile(
     let Found { subject, parts, overlap, fitted, .. } = found;
     let mut plan = Plan {
         departure: None,
+        ground: Ground::None {},
         mode: Mode::Evaluation,
         fingerprint: fingerprint::candidate(&candidate),
         seed,

@@ -20,7 +20,7 @@ use crate::manifest::command::{Command, CommandData, Program};
 use crate::manifest::dataset::Dataset;
 use crate::manifest::evaluation::{Evaluating, Evaluator, Measure, Metrics, Overlap, Parameters, Part, Spec, Subject};
 use crate::manifest::intent::Intent;
-use crate::manifest::plan::{Input, Mode, Plan, Role, Work};
+use crate::manifest::plan::{Ground, Input, Mode, Plan, Role, Work};
 use crate::verb::evaluate::{check_overlap, check_parts, members, slice_of};
 use crate::verb::{command, compile};
 
@@ -137,6 +137,7 @@ pub fn compile(spec: Spec, dataset: Dataset, intent: Intent, found: Found) -> Re
         seed,
         evaluation: Some(Evaluating { spec, fingerprint, subject, parts, overlap, files }),
         departure: None,
+        ground: Ground::None {},
         inputs,
         fitted: Vec::new(),
         work: Work { tokens: 0, samples_per_epoch: 0, micro_batches_per_epoch: 0, steps: 0 },

@@ -12,10 +12,11 @@ use crate::field::Manifest;
 use crate::manifest::Artifact;
 use crate::manifest::branch::{Branch, Future};
 use crate::manifest::bundle::Bundle;
+use crate::manifest::calibration::Calibration;
 use crate::manifest::comparison::Comparison;
 use crate::manifest::dataset::Dataset;
 use crate::manifest::evaluation::Evaluation;
-use crate::manifest::plan::Plan;
+use crate::manifest::plan::{Ground, Plan};
 use crate::manifest::promotion::Promotion;
 use crate::manifest::replay::Replay;
 use crate::manifest::run::Run;
@@ -168,6 +169,11 @@ fn links(id: Digest, kind: &str, document: &Value) -> Vec<Link> {
         }),
         tag::TRACE => read(document, |trace: Trace| all.from(trace.lines, "lines")),
         tag::FUTURE => read(document, |future: Future| all.from(future.dataset, "dataset")),
+        tag::CALIBRATION => read(document, |calibration: Calibration| {
+            all.from(calibration.gates, "gates");
+            calibration.exact.iter().for_each(|branch| all.from(*branch, "exact"));
+            calibration.other.iter().for_each(|branch| all.from(*branch, "evidence"));
+        }),
         tag::BRANCH => read(document, |branch: Branch| {
             all.from(branch.snapshot, "snapshot");
             branch.replicates.iter().for_each(|one| all.from(one.run, "run"));
@@ -232,6 +238,9 @@ impl Links {
             self.from(departure.run, departure.purpose.word());
             self.from(departure.snapshot, "snapshot");
             departure.future.iter().for_each(|future| self.from(*future, "future"));
+        }
+        if let Ground::Calibration { digest, .. } = &plan.ground {
+            self.from(*digest, "calibration");
         }
         if let Some(evaluating) = &plan.evaluation {
             self.from(evaluating.subject.bundle, "subject");

@@ -2,10 +2,14 @@
 
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
+use xt_core::instant::Instant;
 use xt_core::manifest::branch::{
     Branch, Change, Departure, Effect, Future, FutureStep, Noise, Purpose, Replicate, Uncertainty,
 };
-use xt_core::manifest::candidate::Regime;
+use xt_core::manifest::calibration::{Calibration, CalibrationScope, Gates, Limit, Measure, Measured, Scatter, Spread};
+use xt_core::manifest::candidate::{CpuCapability, Device, Execution, MathMode, Precision, Regime};
+use xt_core::manifest::comparison::Resampling;
+use xt_core::manifest::plan::Ground;
 use xt_core::manifest::replay::{
     Audit, Component, ComponentDifference, Divergence, Localization, Outcome, OutputComparison, PinDifference, Replay,
     Segment, TraceDiff,
@@ -136,13 +140,14 @@ fn change() -> Change {
 }
 
 pub fn departures() -> Vec<Departure> {
-    let departure = |purpose, set, noise, horizons, future| Departure {
+    let departure = |purpose, set: Vec<Change>, noise, horizons, future| Departure {
         purpose,
         run: digest("run"),
         plan: digest("plan"),
         root: digest("root"),
         snapshot: digest("snapshot"),
         step: 5,
+        under: set.clone(),
         set,
         noise,
         replicate: 1,
@@ -156,6 +161,69 @@ pub fn departures() -> Vec<Departure> {
     ]
 }
 
+pub fn grounds() -> Vec<Ground> {
+    let expires = Instant::from_unix(2_000_000_000).unwrap();
+    vec![Ground::Calibration { digest: digest("calibration"), expires }, Ground::Evidence {}]
+}
+
+pub fn gates() -> Vec<Gates> {
+    let limits = Measure::ALL.iter().map(|measure| Limit { measure: *measure, limit: number(0.5) }).collect();
+    let resampling = Resampling { seed: 1, count: 1000 };
+    vec![Gates { threshold: number(0.125), kappa: number(2.0), days: 30, resampling, limits }]
+}
+
+pub fn calibrations() -> Vec<Calibration> {
+    let calibration = |figure| Calibration {
+        scope: CalibrationScope {
+            regime: Regime::Calibrated,
+            stack: digest("stack"),
+            family: String::from("gpt"),
+            precision: Precision::Float32,
+            executions: vec![execution()],
+            horizon: 5,
+            exact_precision: Precision::Float32,
+            exact_execution: execution(),
+        },
+        gates: digest("gates"),
+        exact: vec![digest("exact")],
+        other: vec![digest("other")],
+        trajectories: 1,
+        states: 2,
+        cases: 3,
+        pairs: 12,
+        spreads: vec![Spread { horizon: 5, pairs: 12, sigma: number(0.125) }],
+        kappa: number(2.0),
+        measures: vec![Measured {
+            measure: Measure::Regret,
+            value: figure,
+            low: figure,
+            high: figure,
+            limit: number(0.5),
+            passed: figure.is_some(),
+        }],
+        outcomes: vec![Scatter {
+            snapshot: digest("snapshot"),
+            horizon: 5,
+            arm: String::from("optimizer.learning_rate=0.125"),
+            exact: figure,
+            worlds: 2,
+            mean: figure,
+            deviation: figure,
+            least: figure,
+            largest: figure,
+        }],
+        passed: figure.is_some(),
+        made: Instant::from_unix(1_900_000_000).unwrap(),
+        expires: Instant::from_unix(2_000_000_000).unwrap(),
+    };
+    vec![calibration(None), calibration(Some(number(0.25)))]
+}
+
+fn execution() -> Execution {
+    let (device, cpu_capability, math_mode) = (Device::Cpu, CpuCapability::Default, MathMode::Compatible);
+    Execution { device, threads: 2, cpu_capability, math_mode, onednn: false }
+}
+
 pub fn futures() -> Vec<Future> {
     let steps = vec![FutureStep { digest: digest("samples"), micro_batches: vec![vec![3, 1], vec![2]] }];
     vec![Future { dataset: digest("dataset"), seed: 7, after: 5, steps }]
@@ -165,11 +233,18 @@ pub fn branches() -> Vec<Branch> {
     let branch = |given: Option<Digest>, figure| Branch {
         snapshot: digest("snapshot"),
         step: 5,
+        root: digest("root"),
         purpose: Purpose::Branch,
         arm: String::from("optimizer.learning_rate=0.125"),
+        under: vec![change()],
         set: vec![change()],
         noise: figure,
-        regime: Regime::Exact,
+        regime: Regime::Field,
+        stack: digest("stack"),
+        baseline: digest("stack before"),
+        family: String::from("gpt"),
+        precision: Precision::Bfloat16,
+        execution: execution(),
         calibration: given,
         future: digest("future"),
         effects: vec![Effect { horizon: 2, loss: figure, effect: figure, mean_effect: figure, deviation: figure }],
