@@ -208,7 +208,7 @@ impl XtRun {
             self.same_stack(&requests)?;
             requests
         };
-        self.grounded(&requests)?;
+        self.grounded(requests.iter().map(|request| &request.plan))?;
         // Said before anything is recorded.
         let finder = Finder::new(self.worker.as_deref());
         requests.iter().try_for_each(|request| finder.of(&request.plan).map(drop))?;

@@ -194,6 +194,9 @@ fn a_regime_is_refused_until_a_calibration_covers_it_and_again_when_that_has_exp
     refusal(&under("calibration.json", MARCH, &["--horizon", "5"]), 10, &["calibration.expired"]);
     let name = place.file("expired.jsonl", &plans);
     refusal(&place.tool("run", &["--now", MARCH, &name]), 10, &["calibration.expired"]);
+    let runs = fs::read(place.0.folder.path().join("some-runs.jsonl")).unwrap();
+    let again = Run::decode(&parse_all(&runs).unwrap()[0]).unwrap().attempt;
+    refusal(&place.tool("run", &["--now", MARCH, "--retry", again.as_str()]), 10, &["calibration.expired"]);
     let other = Plan { ground: Ground::Evidence {}, ..plans[0].clone() };
     refusal(&place.tool("run", &[&place.file("other.json", &[other])]), 10, &["/request"]);
     let four = ["--calibration", "calibration.json", "--now", JANUARY, "--horizon", "5", "--under"];

@@ -21,6 +21,7 @@ impl XtRun {
         let runtime = self.runtime()?;
         let before = runtime.find(run)?;
         let plan: Plan = Store::open(&self.common.store)?.manifest(before.plan)?;
+        self.grounded(std::iter::once(&plan))?;
         let worker = Finder::new(self.worker.as_deref()).of(&plan)?;
         let attempt = runtime.retry(&before.id, self.operation_id.as_ref(), &worker)?;
         if self.detach {

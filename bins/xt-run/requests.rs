@@ -71,9 +71,9 @@ impl XtRun {
     }
 
     /// Refuses a regime that is not exact when its calibration has expired, or is not one for this plan on this stack.
-    pub(crate) fn grounded(&self, requests: &[Request]) -> Result<(), Error> {
+    pub(crate) fn grounded<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> Result<(), Error> {
         let (finder, mut faults) = (Finder::new(self.worker.as_deref()), Faults::new());
-        for Request { plan, .. } in requests {
+        for plan in plans {
             let Ground::Calibration { digest, .. } = &plan.ground else { continue };
             let calibration: Calibration = Store::open(&self.common.store)?.manifest(*digest)?;
             let path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);

@@ -9,6 +9,7 @@ use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::manifest::branch::{Branch, Replicate};
 use crate::manifest::run::Status;
+use crate::number::Finite;
 use crate::verb::branches::{gained, no_op};
 use crate::verb::depart::text;
 
@@ -118,7 +119,7 @@ fn runs(branches: &[Branch], which: &str, faults: &mut Faults) -> BTreeMap<Diges
 }
 
 fn seen(one: &Replicate, no_op: &Branch, horizons: &[u64]) -> Seen {
-    let effect = |horizon: &u64| gained(one, Some(no_op), *horizon).map(|effect| effect.get());
+    let effect = |horizon: &u64| gained(one, Some(no_op), *horizon).map(Finite::get);
     Seen {
         effects: horizons.iter().map(effect).collect(),
         failed: one.status != Status::Succeeded || !one.unstable.is_empty(),
