@@ -9,25 +9,26 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents, read_one};
+use xt_cli::{CliError, Common, Error, Manual, Output, Source, Tool, each, note, read_documents, read_one};
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::Artifact;
-use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status, Taken};
 use xt_core::manifest::snapshot::{Part, Snapshot, SnapshotDiff};
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::adapter;
-use xt_core::verb::compare;
 use xt_core::verb::configuration::configuration;
 use xt_core::verb::snapshot::{Files, check_line, check_part, check_plan, diff};
-use xt_runtime::{
-    Clock, Original, Role, Runtime, Signals, Unfinished, follow, keep_snapshot, last_state, pins, taken, worker,
-};
+use xt_runtime::{Clock, Original, Runtime, keep_snapshot, last_state, taken, worker};
 use xt_store::Store;
+
+use crate::again::{Again, again};
+
+#[path = "xt-snapshot/again.rs"]
+mod again;
 
 /// Find, compute, compare and export complete states of a run
 ///
@@ -266,29 +267,12 @@ impl XtSnapshot {
     /// Computes the state after `step` again, from the nearest stored one before it.
     fn compute(&self, original: &Original<'_>, store: &Store, step: u64, left: &Left) -> Result<Exit, Error> {
         let worker = worker::find(self.worker.as_deref())?;
-        let Some(stack) = &original.run.stack else {
-            return Err(refused("run#/stack", "replay.stack", "what the run ran on is not known"));
-        };
-        let differences = pins(stack, original.plan, &worker)?;
-        if !differences.is_empty() {
-            return Err(SnapshotError::Refused(compare::refusal(&differences)).into());
-        }
         let from = original.nearest(store, step)?;
         let begin = from.as_ref().map_or(0, |start| start.step);
-        let clock = self.common.given_time().map_or(Clock::system(), Clock::fixed);
-        let (runtime, signals) = (Runtime::new(&self.common.store, clock)?, Signals::block()?);
-        let attempt = runtime.submit_or_get(&original.request(from, step, true), &worker)?.id;
-        let mut progress = Progress::new(&self.common, "snapshot", step - begin, "steps");
-        let followed = follow(&runtime, &attempt, Role::Owner("xt-snapshot"), &signals, &mut |message| {
-            if let Message::Step { line, .. } = message {
-                progress.update(line.step - begin, "computing again");
-            }
-        });
-        progress.finish();
-        let run = match followed {
-            Ok(followed) => followed.run,
-            Err(Unfinished::Failed(error)) => return Err(error.into()),
-            Err(Unfinished::Left(signal)) => {
+        let run = match again(&self.common, "xt-snapshot", &worker, original, (from, step))? {
+            Again::Done(run) => run,
+            Again::Refused(faults) => return Err(SnapshotError::Refused(faults).into()),
+            Again::Left(signal) => {
                 left.set(Some(signal));
                 return Ok(Exit::Workload);
             }

@@ -1,5 +1,6 @@
 //! `xt-store`: objects by digest, in and out, and whether they are still what they were.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use nix::sys::signal::Signal;
 use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Tool, note, read_documents};
 use xt_core::canonical::Value;
 use xt_core::count::counted;
@@ -17,10 +19,18 @@ use xt_core::fault::Exit;
 use xt_core::field::{Field, Manifest as _, object};
 use xt_core::verb::settle::Machine as _;
 use xt_record::Record;
+use xt_runtime::worker;
 use xt_store::{Collection, Reference, Report, Source, Store};
 
+#[path = "xt-snapshot/again.rs"]
+mod again;
 #[path = "xt-store/folders.rs"]
 mod folders;
+#[path = "xt-store/replayable.rs"]
+mod replayable;
+
+/// The signal that ended the waiting.
+type Left = Cell<Option<Signal>>;
 
 /// Keep files by the SHA-256 of their bytes, and get them back verified
 ///
@@ -57,6 +67,8 @@ enum Command {
     Unpin(UnpinArguments),
     /// Say what a collection would remove, and with --apply remove it
     Gc(GcArguments),
+    /// Encode anew what was stored quickly, or is close to another state of the same run; no digest changes
+    Pack,
     /// Say how much space each run and each other name takes
     Du,
     /// List what is in quarantine, or remove something from it
@@ -75,6 +87,9 @@ struct PutArguments {
     /// Take folders: store every file in them and the listing of each folder
     #[arg(long, short, requires = "paths")]
     recursive: bool,
+    /// Store blocks as they are, which is quicker; `pack` encodes them later
+    #[arg(long)]
+    raw: bool,
     /// Also give the object this name, as `refs --set` does; only with a single FILE
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -101,6 +116,15 @@ struct VerifyArguments {
     /// Bring damaged and missing objects back from another store (a folder) or from a bundle (an archive)
     #[arg(long, value_name = "STORE|BUNDLE")]
     repair_from: Option<PathBuf>,
+    /// Compute damaged files of states again, from the nearest sound state before; what comes out otherwise is not accepted
+    #[arg(long)]
+    repair_by_replay: bool,
+    /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
+    #[arg(long, value_name = "PATH", env = worker::VARIABLE)]
+    worker: Option<PathBuf>,
+    /// Only hash what is stored, and read objects where that is not what it was
+    #[arg(long)]
+    stored: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -128,9 +152,22 @@ struct GcArguments {
     /// Leave alone what was stored more recently: a number and s, m, h or d
     #[arg(long, value_name = "AGE", default_value = "1d", value_parser = age)]
     older_than: Duration,
+    /// Also give up states of runs that can be computed again: their files go, what to compute them from stays
+    #[arg(long, value_name = "WHICH", requires = "keep_every")]
+    evict: Option<Evicted>,
+    /// Keep one in K states of each run, and always the last
+    #[arg(long, value_name = "K", requires = "evict", value_parser = clap::value_parser!(u64).range(1..))]
+    keep_every: Option<u64>,
     /// Also print a line for each object that goes, before the report
     #[arg(long)]
     list: bool,
+}
+
+/// What may be given up.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Evicted {
+    /// States of runs in the exact regime whose whole trace is there
+    Replayable,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -200,7 +237,7 @@ impl Tool for Arguments {
                  file, in the order of the bytes of the whole path, then tree, digest, files and bytes of the folder; \
                  that digest is the SHA-256 of what sha256sum prints for the files in this order. ls: digest and bytes. \
                  \
-                 verify: one xt.store-report/1. refs and pin: name, digest and reason. get -r: tree, digest, files and bytes. gc: one xt.gc-report/1; \
+                 verify: one xt.store-report/1. refs and pin: name, digest and reason. get -r: tree, digest, files and bytes. gc: one xt.gc-report/1; pack: one xt.pack-report/1; \
                  packs are removed whole, and one is written anew without what is not needed once that is an eighth of it, so \
                  unnamed objects beside needed ones can stay (spared). du: name, \
                  objects, bytes, stored (bytes in packs) and alone (bytes that nothing else leads to) of each run, \
@@ -216,12 +253,29 @@ impl Tool for Arguments {
             ("xt-store tree data/", "Say what a folder holds, in one digest."),
             ("xt-store verify", "Hash everything again."),
             ("xt-store verify --repair-from model.tar.zst", "Mend what is damaged from a bundle that holds it."),
+            ("xt-store pack", "Store what is there in less space."),
+            ("xt-store verify --repair-by-replay", "Compute damaged states of runs again."),
             ("xt-store gc", "Say what no name leads to."),
+            (
+                "xt-store gc --apply --evict replayable --keep-every 10",
+                "Keep one state in ten; the others can be computed.",
+            ),
             ("xt-store gc --apply --older-than 0s", "Remove it now, however young it is."),
             ("xt-store push /mnt/backup bundles runs", "Copy bundles and runs with all that they lead to."),
             ("xt-store canon --id plan.json", "Print the id of a document."),
         ],
-        exits: &[Exit::Yes, Exit::No, Exit::Usage, Exit::Refused, Exit::Store, Exit::Conflict, Exit::System, Exit::Bug],
+        exits: &[
+            Exit::Yes,
+            Exit::No,
+            Exit::Usage,
+            Exit::Refused,
+            Exit::Store,
+            Exit::Conflict,
+            Exit::Workload,
+            Exit::System,
+            Exit::NotNow,
+            Exit::Bug,
+        ],
         see_also: &["xt-compile(1)", "xt-freeze(1)", "xt-store(5)", "xt(7)", "sha256sum(1)"],
     };
 
@@ -231,10 +285,16 @@ impl Tool for Arguments {
 }
 
 fn main() -> ExitCode {
-    xt_cli::main(run)
+    if let Some(code) = xt_runtime::supervise_if_asked() {
+        return code;
+    }
+    let left = Left::new(None);
+    let code = xt_cli::main(|arguments| run(arguments, &left));
+    // 128+n says that a signal ended the waiting and that nothing was settled.
+    left.get().and_then(|signal| u8::try_from(signal as i32).ok()).map_or(code, |n| ExitCode::from(128 + n))
 }
 
-fn run(arguments: Arguments) -> Result<Exit, Error> {
+fn run(arguments: Arguments, left: &Left) -> Result<Exit, Error> {
     let common = &arguments.common;
     match arguments.command {
         Some(Command::Put(put)) if put.recursive => folders::put(common, &put),
@@ -243,12 +303,13 @@ fn run(arguments: Arguments) -> Result<Exit, Error> {
         Some(Command::Get(get)) => get_object(common, &get),
         Some(Command::Ls) => list(common),
         Some(Command::Tree(tree)) => folders::print(common, &tree.path),
-        Some(Command::Verify(verify_arguments)) => verify(common, &verify_arguments),
+        Some(Command::Verify(verify_arguments)) => verify(common, &verify_arguments, left),
         Some(Command::Canon(canon)) => canonical(common, &canon),
         Some(Command::Refs(refs)) => references(common, &refs),
         Some(Command::Pin(pin)) => pins(common, &pin),
         Some(Command::Unpin(unpin)) => give_up(common, unpin.digest),
         Some(Command::Gc(gc)) => collect(common, &gc),
+        Some(Command::Pack) => pack(common),
         Some(Command::Du) => usage(common),
         Some(Command::Quarantine(quarantine)) => quarantined(common, &quarantine.command),
         Some(Command::Push(push)) => {
@@ -284,6 +345,9 @@ fn put_files(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
     let store = Store::open_or_create(&common.store)?;
     let _hold = store.hold()?;
     let mut writer = store.writer()?;
+    if arguments.raw {
+        writer.raw();
+    }
     let mut progress = Progress::new(common, "put", total >> 20, "MiB");
     let (mut done, mut lines, mut last) = (0, Vec::new(), None);
     for path in paths {
@@ -405,12 +469,12 @@ fn list(common: &Common) -> Result<Exit, Error> {
     print(&objects.iter().map(line).collect::<Vec<_>>())
 }
 
-fn verify(common: &Common, arguments: &VerifyArguments) -> Result<Exit, Error> {
+fn verify(common: &Common, arguments: &VerifyArguments, left: &Left) -> Result<Exit, Error> {
     let store = Store::open(&common.store)?;
     if let Some(other) = arguments.repair_from.as_deref() {
         usable(other)?;
     }
-    let mut report = verified(common, &store)?;
+    let mut report = verified(common, &store, arguments.stored)?;
     if let Some(other) = arguments.repair_from.as_deref() {
         let wanted = report.wanted();
         let repaired = if wanted.is_empty() { Vec::new() } else { repair(&store, other, &wanted)? };
@@ -418,19 +482,29 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<Exit, Error> {
             note(common, &format!("xt-store: nothing is damaged, so nothing was taken from {}", other.display()));
         }
         if !repaired.is_empty() {
-            report = verified(common, &store)?;
+            report = verified(common, &store, arguments.stored)?;
         }
         report.repaired = repaired;
+    }
+    if arguments.repair_by_replay && !report.wanted().is_empty() {
+        let repaired = replayable::repair(common, &store, &report.wanted(), arguments.worker.as_deref(), left)?;
+        if !repaired.is_empty() {
+            let before = std::mem::take(&mut report.repaired);
+            report = verified(common, &store, arguments.stored)?;
+            report.repaired = before;
+            report.repaired.extend(repaired);
+        }
     }
     print(&[report.encode()])?;
     Ok(if report.damaged.is_empty() { Exit::Yes } else { Exit::No })
 }
 
-fn verified(common: &Common, store: &Store) -> Result<Report, Error> {
+fn verified(common: &Common, store: &Store, stored: bool) -> Result<Report, Error> {
     let mut progress = None;
-    let report = store.verify_watched(|done, total| {
+    let watch = |done: u64, total: u64| {
         progress.get_or_insert_with(|| Progress::new(common, "verify", total >> 20, "MiB")).update(done >> 20, "");
-    })?;
+    };
+    let report = if stored { store.verify_stored(watch)? } else { store.verify_watched(watch)? };
     if let Some(progress) = progress {
         progress.finish();
     }
@@ -526,7 +600,22 @@ fn collect(common: &Common, arguments: &GcArguments) -> Result<Exit, Error> {
             gone.push(object([("digest", text(digest)), ("bytes", bytes.into())]));
         }
     };
-    let report = store.collect(&collection, &mut || unfinished(&store), &mut each)?;
+    let evicted = match arguments.keep_every.filter(|_| arguments.evict.is_some()) {
+        Some(every) => replayable::states(&store, every, &unfinished(&store)?)?,
+        None => replayable::Evictable::default(),
+    };
+    if arguments.apply {
+        // A name of a state whose files are gone would promise what is not there.
+        for name in &evicted.names {
+            store.remove_reference(name)?;
+        }
+    }
+    let report = store.collect_without(&collection, &evicted.files, &mut || unfinished(&store), &mut each)?;
+    if !evicted.files.is_empty() {
+        let (states, bytes) = (counted(evicted.states, "state"), counted(evicted.bytes, "byte"));
+        let done = if arguments.apply { "given up" } else { "can be given up" };
+        note(common, &format!("xt-store: {states} {done} ({bytes}); xt-snapshot RUN --step K computes one again"));
+    }
     gone.push(report.encode());
     print(&gone)?;
     if !arguments.apply {
@@ -545,6 +634,22 @@ fn collect(common: &Common, arguments: &GcArguments) -> Result<Exit, Error> {
     }
     if report.packs_waiting > 0 {
         note(common, "xt-store: writers are at work that began before; the next gc removes what waits for them");
+    }
+    Ok(Exit::Yes)
+}
+
+fn pack(common: &Common) -> Result<Exit, Error> {
+    let store = Store::open(&common.store)?;
+    let mut progress = None;
+    let packed = store.pack(&mut || unfinished(&store), &mut |done, total| {
+        progress.get_or_insert_with(|| Progress::new(common, "pack", total >> 20, "MiB")).update(done >> 20, "");
+    })?;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    print(&[packed.encode()])?;
+    if packed.packs_waiting > 0 {
+        note(common, "xt-store: writers are at work that began before; the next gc removes the old packs");
     }
     Ok(Exit::Yes)
 }

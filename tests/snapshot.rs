@@ -595,3 +595,74 @@ fn refuse_without_the_part_before(archive: &[u8], elsewhere: &dyn Fn(&str, &[&st
         );
     }
 }
+
+/// The files of the state after `step`, as its snapshot names them.
+fn parameters_of(place: &Place, run: &Run, step: u64) -> Digest {
+    let taken = run.snapshots.iter().find(|taken| taken.step == step).unwrap();
+    place.0.store().manifest::<Snapshot>(taken.snapshot).unwrap().parameters.file
+}
+
+fn steps_listed(place: &Place, id: &str) -> Vec<u64> {
+    let listed = place.tool("snapshot", &["ls", id]);
+    let lines = parse_all(listed.stdout.as_bytes()).unwrap();
+    lines.iter().map(|line| Taken::read(line, "", &mut xt_core::fault::Faults::new()).unwrap().step).collect()
+}
+
+#[test]
+fn given_up_states_go_but_for_one_in_k_and_are_computed_again_when_asked_for() {
+    let (place, run, id) = ran(2, &[]);
+    let lost = parameters_of(&place, &run, 10);
+    let pinned = run.snapshots.iter().find(|taken| taken.step == 8).unwrap().snapshot.to_string();
+    assert_eq!(place.tool("store", &["pin", &pinned]).code, Some(0));
+    let evict = ["gc", "--older-than", "0s", "--evict", "replayable", "--keep-every", "3"];
+    let named = |ended: &Ended| {
+        let report = parse(ended.stdout.as_bytes()).unwrap();
+        let Some(Value::Integer(count)) = report.pointer("/named/objects") else { panic!("{}", ended.stdout) };
+        count.to_u64().unwrap()
+    };
+    let all = named(&place.tool("store", &["gc", "--older-than", "0s"]));
+    let look = place.tool("store", &evict);
+    assert!(named(&look) + 3 <= all, "{} {all}", look.stdout);
+    assert_eq!(look.code, Some(0), "{}", look.stderr);
+    assert!(look.stderr.contains("3 states can be given up"), "{}", look.stderr);
+    assert_eq!(steps_listed(&place, &id), [2, 4, 6, 8, 10, 12], "control: a look changes nothing");
+    let done = place.tool("store", &[&evict[..], &["--apply"]].concat());
+    assert!(done.code == Some(0) && done.stderr.contains("3 states given up"), "{}", done.stderr);
+    assert_eq!(steps_listed(&place, &id), [6, 8, 12], "one in three, what is pinned, and the last");
+    assert_eq!(place.tool("store", &["verify"]).code, Some(0), "what was given up is no damage");
+    let again = place.tool("snapshot", &[&id, "--step", "10"]);
+    let snapshot: Snapshot = document(&again, 0);
+    assert!(again.stderr.contains("computed again from step 8, 2 steps"), "{}", again.stderr);
+    assert_eq!(snapshot.parameters.file, lost);
+    assert_eq!(Digest::of(&place.0.store().get(lost).unwrap()), lost);
+    let kept = place.tool("store", &["gc", "--apply", "--older-than", "0s"]);
+    assert_eq!((kept.code, steps_listed(&place, &id)), (Some(0), vec![6, 8, 10, 12]));
+    assert_eq!(place.tool("store", &["gc", "--evict", "replayable"]).code, Some(2), "how many are kept must be said");
+}
+
+#[test]
+fn a_damaged_state_is_computed_again_and_nothing_else_will_do() {
+    let (place, run, _) = ran(3, &[]);
+    let digest = parameters_of(&place, &run, 9);
+    let bytes = place.0.store().get(digest).unwrap();
+    let packs = fs::read_dir(place.0.store_path().join("packs")).unwrap().map(|entry| entry.unwrap().path());
+    let spoiled = packs.filter(|path| {
+        let mut pack = fs::read(path).unwrap();
+        // The digest stands 48 bytes before the stored bytes of its record.
+        let found = pack.windows(32).position(|bytes| bytes == digest.bytes());
+        path.extension().is_some_and(|suffix| suffix == "pack")
+            && found.is_some_and(|at| {
+                pack[at + 48 + 20] ^= 1;
+                fs::write(path, pack).is_ok()
+            })
+    });
+    assert_eq!(spoiled.count(), 1);
+    let control = place.tool("store", &["verify"]);
+    assert!(control.code == Some(1) && control.stdout.contains(&digest.to_string()), "{}", control.stdout);
+    let mended = place.tool("store", &["verify", "--repair-by-replay"]);
+    assert_eq!(mended.code, Some(0), "{} {}", mended.stdout, mended.stderr);
+    assert!(mended.stdout.contains(&format!("\"repaired\":[\"{digest}\"]")), "{}", mended.stdout);
+    assert_eq!(place.0.store().get(digest).unwrap(), bytes);
+    let attempts = place.0.record().attempts().unwrap();
+    assert_eq!(attempts.len(), 2, "one replay, from the sound state before it");
+}

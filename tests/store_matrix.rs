@@ -1,4 +1,4 @@
-//! The crash matrix of the store: put, import, freeze, gc and push are killed at every write, flush, rename and removal.
+//! The crash matrix of the store: put, import, freeze, gc, push and pack are killed at every write, flush, rename and removal.
 //! Whatever the moment: the store opens, nothing named is missing, nobody has to step in, the same command works the
 //! second time, and gc takes away the rest.
 #![allow(clippy::unwrap_used)]
@@ -38,13 +38,25 @@ struct Verb {
     store: &'static str,
 }
 
-const VERBS: [Verb; 5] = [
+const VERBS: [Verb; 6] = [
     Verb { tool: "store", arguments: &["put", "-r", "in", "--name", "put/new"], store: ".xt" },
     Verb { tool: "freeze", arguments: &["--store", "imported", "import", "m.tar.zst"], store: "imported" },
     Verb { tool: "freeze", arguments: &["run.json", "-o", "new.tar.zst"], store: ".xt" },
     Verb { tool: "store", arguments: &["gc", "--apply", "--older-than", "0s"], store: ".xt" },
     Verb { tool: "store", arguments: &["push", "far"], store: "far" },
+    Verb { tool: "store", arguments: &["pack"], store: "states" },
 ];
+
+/// Two states of a model as files of safetensors, close to one another.
+fn states() -> [Vec<u8>; 2] {
+    let header = "{\"w\":{\"data_offsets\":[0,1200000],\"dtype\":\"F32\",\"shape\":[300000]}}";
+    let number = |i: u32| f32::from_bits(0x3f80_0000 | (i.wrapping_mul(2_654_435_761) >> 9)) - 1.5;
+    [0.0, 1.0].map(|step: f32| {
+        let weights = (0..300_000_u32).flat_map(|i| (number(i) + number(i ^ 77) * 1e-4 * step).to_le_bytes());
+        let head = (header.len() as u64).to_le_bytes().into_iter().chain(header.bytes());
+        head.chain(weights).collect()
+    })
+}
 
 /// A store with a run, a bundle, names and waste; an archive; another store that has some of it.
 fn scene() -> Folder {
@@ -60,6 +72,12 @@ fn scene() -> Folder {
     let lines = folder.xt("store").args(["put", "mixed/kept", "mixed/waste"]).run().expect(0).documents();
     let kept = lines[0].get("digest").and_then(Value::as_str).unwrap().to_owned();
     folder.xt("store").args(["refs", "--set", "kept", &kept]).run().expect(0);
+    for (number, state) in states().into_iter().enumerate() {
+        let path = format!("state/{number}");
+        folder.write(&path, state);
+        let name = format!("states/{number}");
+        folder.xt("store").args(["--store", "states", "put", "--raw", &path, "--name", &name]).run().expect(0);
+    }
     for store in ["imported", "far"] {
         folder.xt("store").args(["--store", store, "put", "mixed/kept", "--name", "own"]).run().expect(0);
     }

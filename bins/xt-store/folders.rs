@@ -10,7 +10,7 @@ use xt_core::fault::Exit;
 use xt_core::field::object;
 use xt_core::relpath::RelativePath;
 use xt_store::tree::{self, Tree};
-use xt_store::{Source, Store, StoreError, Writer};
+use xt_store::{Store, StoreError, Writer};
 
 use crate::{PutArguments, file_line, name_it, print as print_lines, shown, single_name, text};
 
@@ -24,9 +24,12 @@ pub fn put(common: &Common, arguments: &PutArguments) -> Result<Exit, Error> {
     let store = Store::open_or_create(&common.store)?;
     let _hold = store.hold()?;
     let mut writer = store.writer()?;
+    if arguments.raw {
+        writer.raw();
+    }
     let (mut lines, mut last) = (Vec::new(), None);
     for (path, tree) in &trees {
-        let listing = walk(common, "put", path, tree, &mut lines, |source| Ok(writer.put_member(source)?))?;
+        let listing = walk(common, "put", path, tree, &mut lines, |file| Ok(writer.put_member(tree, file)?))?;
         last = Some(put_listing(&mut writer, &listing)?);
     }
     writer.commit()?;
@@ -43,7 +46,8 @@ fn put_listing(writer: &mut Writer<'_>, listing: &str) -> Result<Digest, Error> 
 pub fn print(common: &Common, path: &Path) -> Result<Exit, Error> {
     let tree = Tree::open(path)?;
     let mut lines = Vec::new();
-    walk(common, "tree", path.as_os_str(), &tree, &mut lines, |mut source| {
+    walk(common, "tree", path.as_os_str(), &tree, &mut lines, |file| {
+        let mut source = tree.source(file)?;
         let mut hash = Hash(Hasher::new(), 0);
         io::copy(&mut source, &mut hash)
             .map_err(|error| CliError::Read { name: source.path().display().to_string(), source: error })?;
@@ -60,12 +64,12 @@ fn walk(
     path: &std::ffi::OsStr,
     tree: &Tree,
     lines: &mut Vec<Value>,
-    mut take: impl FnMut(Source) -> Result<(Digest, u64), Error>,
+    mut take: impl FnMut(&RelativePath) -> Result<(Digest, u64), Error>,
 ) -> Result<String, Error> {
     let mut progress = Progress::new(common, label, tree.files().len() as u64, "files");
     let (mut found, mut total): (Vec<(&RelativePath, Digest)>, u64) = (Vec::new(), 0);
     for file in tree.files() {
-        let (digest, bytes) = take(tree.source(file)?)?;
+        let (digest, bytes) = take(file)?;
         lines.push(file_line(file.as_str(), digest, bytes));
         found.push((file, digest));
         total += bytes;

@@ -19,6 +19,7 @@ pub fn tool(store: &Path, name: &str, worker: &Path, arguments: &[&str]) -> Ende
         "compile" => env!("CARGO_BIN_EXE_xt-compile"),
         "decide" => env!("CARGO_BIN_EXE_xt-decide"),
         "log" => env!("CARGO_BIN_EXE_xt-log"),
+        "store" => env!("CARGO_BIN_EXE_xt-store"),
         other => panic!("{other}"),
     };
     let mut command = Command::new(program);

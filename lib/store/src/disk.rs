@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::path::Path;
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
-use nix::fcntl::OFlag;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 
 /// Mode of every file of a store, whatever the umask says.
 const FILE_MODE: u32 = 0o644;
@@ -119,6 +120,20 @@ pub fn sync_directory(directory: &Dir) -> io::Result<()> {
     open_directory(directory, Path::new("."))?.into_std_file().sync_all()
 }
 
+/// The names in a directory, in byte order, and what each was when it was listed.
+pub fn listed(directory: &Dir) -> io::Result<Vec<(std::ffi::OsString, cap_std::fs::FileType)>> {
+    let named = |entry: io::Result<cap_std::fs::DirEntry>| {
+        let (name, kind) = entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))?;
+        // Not every file system tells it in a listing.
+        let unknown = kind == cap_std::fs::FileType::unknown();
+        let kind = if unknown { directory.symlink_metadata(&name)?.file_type() } else { kind };
+        Ok((name, kind))
+    };
+    let mut listed = directory.entries()?.map(named).collect::<io::Result<Vec<_>>>()?;
+    listed.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(listed)
+}
+
 /// The names in a directory, in byte order.
 pub fn names(directory: &Dir) -> io::Result<Vec<std::ffi::OsString>> {
     let mut names = directory.entries()?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
@@ -173,12 +188,61 @@ impl Fingerprint {
 
 /// The fingerprint of a file now.
 pub fn fingerprint(file: &File) -> io::Result<Fingerprint> {
-    let found = file.metadata()?;
-    Ok(Fingerprint {
+    Ok(fingerprint_of(&file.metadata()?))
+}
+
+fn fingerprint_of(found: &std::fs::Metadata) -> Fingerprint {
+    Fingerprint {
         bytes: found.size(),
         device: found.dev(),
         inode: found.ino(),
         modified: (found.mtime(), found.mtime_nsec()),
         changed: (found.ctime(), found.ctime_nsec()),
+    }
+}
+
+/// Opens the regular file `name`, which a listing of its directory showed as one, and looks at it. With fewer system calls
+/// than [`open_regular`], which says more of what went wrong.
+pub fn open_listed(directory: &Dir, name: &OsStr) -> io::Result<(File, Fingerprint)> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = File::from(openat(directory, single(name)?, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if found.is_file() { Ok((file, fingerprint_of(&found))) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Makes the file `name`, which must not exist, with the fixed mode unless the umask or the file system says otherwise.
+pub fn create_listed(directory: &Dir, name: &OsStr) -> io::Result<File> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(File::from(openat(directory, single(name)?, flags, Mode::from_bits_truncate(FILE_MODE))?))
+}
+
+/// What a file is that is not opened; `None` when it is not there or no regular file.
+pub fn look(directory: &Dir, name: &OsStr) -> Option<Fingerprint> {
+    let found = fstatat(directory, single(name).ok()?, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+    (found.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits()).then(|| Fingerprint {
+        bytes: found.st_size.cast_unsigned(),
+        device: found.st_dev,
+        inode: found.st_ino,
+        modified: (found.st_mtime, found.st_mtime_nsec),
+        changed: (found.st_ctime, found.st_ctime_nsec),
     })
+}
+
+/// A name that leads nowhere but into the directory itself.
+fn single(name: &OsStr) -> io::Result<&OsStr> {
+    let bytes = name.as_encoded_bytes();
+    if bytes.is_empty() || bytes.contains(&b'/') || [&b"."[..], b".."].contains(&bytes) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(name)
+}
+
+/// Whether a file has the fixed mode.
+pub fn has_mode(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.permissions().mode() & 0o7777 == FILE_MODE)
+}
+
+/// Gives a file the fixed mode.
+pub fn set_mode(file: &File) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(FILE_MODE))
 }

@@ -89,6 +89,23 @@ xt_core::record! {
     }
 }
 
+impl Collected {
+    /// Nothing yet.
+    const fn of(applied: bool) -> Self {
+        Self {
+            applied,
+            named: Sum::NONE,
+            unnamed: Sum::NONE,
+            spared: Sum::NONE,
+            packs_removed: 0,
+            freed: 0,
+            moved: 0,
+            packs_waiting: 0,
+            stuck: Vec::new(),
+        }
+    }
+}
+
 /// Roots that the caller knows of; asked more than once, since they may change meanwhile.
 pub type Roots<'a, E> = &'a mut dyn FnMut() -> Result<Vec<Digest>, E>;
 
@@ -100,42 +117,45 @@ impl Store {
         roots: Roots<'_, E>,
         each: &mut dyn FnMut(Digest, u64),
     ) -> Result<Collected, E> {
+        self.collect_without(collection, &BTreeSet::new(), roots, each)
+    }
+
+    /// The same; the objects `without` are given up unless a name stands for them, whatever mentions them.
+    pub fn collect_without<E: From<StoreError>>(
+        &self,
+        collection: &Collection,
+        without: &BTreeSet<Digest>,
+        roots: Roots<'_, E>,
+        each: &mut dyn FnMut(Digest, u64),
+    ) -> Result<Collected, E> {
         let _alone = collection.apply.then(|| condemned::collecting(&self.layout)).transpose()?;
         self.reload()?;
-        let mut report = Collected {
-            applied: collection.apply,
-            named: Sum::NONE,
-            unnamed: Sum::NONE,
-            spared: Sum::NONE,
-            packs_removed: 0,
-            freed: 0,
-            moved: 0,
-            packs_waiting: 0,
-            stuck: Vec::new(),
-        };
+        let mut report = Collected::of(collection.apply);
         let before = condemned::generations(&self.layout)?;
         if collection.apply {
             for generation in &before {
-                self.sweep(generation, roots, &mut report)?;
+                self.sweep(generation, (without, roots), &mut report)?;
             }
         }
-        let reach = self.reach(roots)?;
+        let reach = self.reach(without, roots)?;
         let listed = before.iter().flat_map(|generation| &generation.packs).copied().collect();
         let doomed = self.doomed(&reach, &listed, collection.older_than)?;
         self.sums(&reach, &doomed, &mut report, each)?;
         if collection.apply && !doomed.is_empty() {
             let generation = condemned::condemn(&self.layout, doomed)?;
-            self.sweep(&generation, roots, &mut report)?;
+            self.sweep(&generation, (without, roots), &mut report)?;
         }
         Ok(report)
     }
 
     /// Everything that references, pins and `roots` lead to. Fails when something on the way cannot be read.
-    fn reach<E: From<StoreError>>(&self, roots: Roots<'_, E>) -> Result<Reach<'_>, E> {
+    fn reach<E: From<StoreError>>(&self, without: &BTreeSet<Digest>, roots: Roots<'_, E>) -> Result<Reach<'_>, E> {
         let more = roots()?;
         let mut reach = Reach::new(self)?;
-        let named = self.references()?.into_iter().chain(self.pins()?).map(|reference| reference.digest);
-        reach.add(named.chain(more))?;
+        let named: Vec<Digest> =
+            self.references()?.into_iter().chain(self.pins()?).map(|reference| reference.digest).collect();
+        reach.without = without.iter().filter(|digest| !named.contains(digest)).copied().collect();
+        reach.add(named.into_iter().chain(more))?;
         reach.complete()?;
         Ok(reach)
     }
@@ -163,7 +183,7 @@ impl Store {
     }
 
     /// How long ago a pack was written; nothing for one from the future.
-    fn age(&self, pack: Digest) -> Result<Duration, StoreError> {
+    pub(crate) fn age(&self, pack: Digest) -> Result<Duration, StoreError> {
         let name = pack::file_name(pack);
         let written = self.packs.symlink_metadata(&name).and_then(|found| found.modified());
         match written {
@@ -198,11 +218,22 @@ impl Store {
         Ok(())
     }
 
+    /// Removes packs that were packed anew, and says how many wait for writers.
+    pub(crate) fn sweep_packed<E: From<StoreError>>(
+        &self,
+        generation: &Generation,
+        roots: Roots<'_, E>,
+    ) -> Result<u64, E> {
+        let mut report = Collected::of(true);
+        self.sweep(generation, (&BTreeSet::new(), roots), &mut report)?;
+        Ok(report.packs_waiting)
+    }
+
     /// Removes the packs of a generation if nobody at work can depend on them.
     fn sweep<E: From<StoreError>>(
         &self,
         generation: &Generation,
-        roots: Roots<'_, E>,
+        (without, roots): (&BTreeSet<Digest>, Roots<'_, E>),
         report: &mut Collected,
     ) -> Result<(), E> {
         let present: BTreeSet<Digest> = self.present_packs()?.into_iter().collect();
@@ -215,7 +246,7 @@ impl Store {
             return Ok(());
         }
         // From here on whoever gives a name to something in these packs copies it out first.
-        let reach = self.reach(roots)?;
+        let reach = self.reach(without, roots)?;
         let _gate = condemned::gate(&self.layout)?;
         let (moved, stuck) = self.copy_out(&reach, &packs)?;
         report.moved += moved;

@@ -30,6 +30,8 @@ pub struct Reach<'a> {
     /// What could not be read, so that it is not known where it leads.
     pub unreadable: BTreeMap<Digest, StoreError>,
     absent: BTreeSet<Digest>,
+    /// Objects that are given up, though others name them.
+    pub without: BTreeSet<Digest>,
 }
 
 impl<'a> Reach<'a> {
@@ -43,6 +45,7 @@ impl<'a> Reach<'a> {
             parents: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             absent: BTreeSet::new(),
+            without: BTreeSet::new(),
         })
     }
 
@@ -50,7 +53,7 @@ impl<'a> Reach<'a> {
     pub fn add(&mut self, digests: impl IntoIterator<Item = Digest>) -> Result<(), StoreError> {
         let mut next: Vec<Digest> = digests.into_iter().collect();
         while let Some(digest) = next.pop() {
-            if self.objects.contains(&digest) || self.absent.contains(&digest) {
+            if [&self.objects, &self.absent, &self.without].iter().any(|known| known.contains(&digest)) {
                 continue;
             }
             let copies = self.store.known_places(digest, Kind::is_object);
@@ -63,8 +66,11 @@ impl<'a> Reach<'a> {
                 // A copy that cannot be read makes nothing of the object; another one may be sound.
                 let extents = self.store.record(place).ok();
                 let extents = extents.and_then(|bytes| Extent::decode_all(&bytes, place.entry.head.plain));
-                self.blocks.extend(extents.into_iter().flatten().map(|extent| extent.block));
+                for extent in extents.into_iter().flatten() {
+                    self.add_block(extent.block);
+                }
             }
+            self.add_bases(digest);
             match mentions(self.store, digest) {
                 Ok(found) => {
                     let mut children: Vec<Digest> = found.into_iter().filter(|child| *child != digest).collect();
@@ -79,6 +85,19 @@ impl<'a> Reach<'a> {
             }
         }
         Ok(())
+    }
+
+    fn add_block(&mut self, block: Digest) {
+        if self.blocks.insert(block) {
+            self.add_bases(block);
+        }
+    }
+
+    /// Adds the blocks from which copies of this one differ.
+    fn add_bases(&mut self, block: Digest) {
+        for place in self.store.known_places(block, Kind::is_block) {
+            self.blocks.extend(self.store.base_digest(&place));
+        }
     }
 
     /// Whether a record is part of what was reached.
@@ -104,6 +123,22 @@ impl<'a> Reach<'a> {
             None => Ok(()),
             Some(first) => Err(StoreError::Unreadable { digest: *first, others: self.unreadable.len() as u64 - 1 }),
         }
+    }
+}
+
+impl Store {
+    /// Which objects name each of `objects`, of those that references, pins and `roots` lead to; a name counts as no object.
+    pub fn parents(
+        &self,
+        objects: &BTreeSet<Digest>,
+        roots: &[Digest],
+    ) -> Result<BTreeMap<Digest, BTreeSet<Digest>>, StoreError> {
+        let mut reach = Reach::new(self)?;
+        let named = self.references()?.into_iter().chain(self.pins()?).map(|reference| reference.digest);
+        reach.add(named.chain(roots.iter().copied()))?;
+        reach.complete()?;
+        let parents = |object: &Digest| (*object, reach.parents.get(object).cloned().unwrap_or_default());
+        Ok(objects.iter().map(parents).collect())
     }
 }
 

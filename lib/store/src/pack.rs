@@ -6,113 +6,84 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::sync::mpsc::{Receiver, SyncSender};
-use std::thread::JoinHandle;
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use xt_core::digest::{Digest, Hasher};
 
 use crate::block::{HEAD, Head, Kind, MAGIC};
 use crate::codec::RAW;
 use crate::index::Entry;
+use crate::pool::spare;
 
 /// First bytes of a pack.
 pub const PREFIX: &[u8; 8] = b"xtpack/1";
 /// Bytes gathered before they are written, and looked through at once when searching.
 const BUFFER: usize = 1 << 20;
 
+/// Stored bytes from so many on are written without being gathered first.
+const DIRECT: usize = 64 << 10;
+/// After so many bytes the system is asked to begin bringing them to the disk, so that flushing has little left to do.
+const BEGUN: u64 = 8 << 20;
+
 /// A pack being written.
 #[derive(Debug)]
 pub struct PackWriter {
-    sink: Sink,
-    buffer: Vec<u8>,
-    length: u64,
-    entries: Vec<Entry>,
-}
-
-/// Where full buffers go.
-#[derive(Debug)]
-enum Sink {
-    /// Small packs are written when they are finished.
-    Here(Tail),
-    /// Larger ones by a thread, which hashes and writes while the caller hashes the next block.
-    Thread(SyncSender<Vec<u8>>, JoinHandle<io::Result<Tail>>),
-    /// It failed, and said so.
-    Failed,
-}
-
-/// So many full buffers may wait for the thread.
-const WAITING: usize = 4;
-
-/// The file of a pack and the digest of what was written to it.
-#[derive(Debug)]
-struct Tail {
     file: File,
     hasher: Hasher,
-}
-
-impl Tail {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
-        self.file.write_all(bytes)
-    }
-
-    fn write_all(mut self, buffers: &Receiver<Vec<u8>>) -> io::Result<Self> {
-        for buffer in buffers {
-            self.write(&buffer)?;
-        }
-        Ok(self)
-    }
+    buffer: Vec<u8>,
+    length: u64,
+    /// Bytes given to the system, and those of them that it was asked to bring to the disk.
+    written: u64,
+    begun: u64,
+    entries: Vec<Entry>,
 }
 
 impl PackWriter {
     /// Starts a pack in an empty file.
     pub fn new(file: File) -> Self {
-        let sink = Sink::Here(Tail { file, hasher: Hasher::new() });
-        Self { sink, buffer: PREFIX.to_vec(), length: PREFIX.len() as u64, entries: Vec::new() }
+        let (buffer, length) = (PREFIX.to_vec(), PREFIX.len() as u64);
+        Self { file, hasher: Hasher::new(), buffer, length, written: 0, begun: 0, entries: Vec::new() }
     }
 
     /// Appends a record.
     pub fn append(&mut self, head: Head, stored: &[u8]) -> io::Result<()> {
         self.entries.push(Entry { head, offset: self.length });
         self.buffer.extend_from_slice(&head.encode(stored));
-        self.buffer.extend_from_slice(stored);
         self.length += (HEAD + stored.len()) as u64;
+        if stored.len() >= DIRECT {
+            self.flush()?;
+            return self.write(stored);
+        }
+        self.buffer.extend_from_slice(stored);
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
-    /// Hands the buffer to the thread, which is started with the first one.
     fn flush(&mut self) -> io::Result<()> {
-        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(BUFFER + (BUFFER >> 3)));
-        let (sender, handle) = match std::mem::replace(&mut self.sink, Sink::Failed) {
-            Sink::Here(tail) => {
-                let (sender, receiver) = std::sync::mpsc::sync_channel(WAITING);
-                let thread = std::thread::Builder::new().name("pack".to_owned());
-                (sender, thread.spawn(move || tail.write_all(&receiver))?)
-            }
-            Sink::Thread(sender, handle) => (sender, handle),
-            Sink::Failed => return Err(io::Error::other("writing the pack failed before")),
-        };
-        if sender.send(full).is_err() {
-            // The thread ended early, so it has an error.
-            return Err(joined(handle).err().unwrap_or_else(|| io::Error::other("the pack's writer is gone")));
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer)?;
+        buffer.clear();
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        if self.written - self.begun >= BEGUN {
+            // Linux begins to write what it is told is not needed in memory; that it does so is no more than a help.
+            let part = (self.begun.cast_signed(), (self.written - self.begun).cast_signed());
+            posix_fadvise(&self.file, part.0, part.1, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
+            self.begun = self.written;
         }
-        self.sink = Sink::Thread(sender, handle);
         Ok(())
     }
 
     /// Makes the bytes durable, and says what the pack is called and holds. A name that is `taken`, as that of a pack which
     /// is to be removed, is avoided by a record that nobody asks for.
     pub fn finish(mut self, taken: impl Fn(Digest) -> bool) -> io::Result<(Digest, Vec<Entry>)> {
-        let mut tail = match self.sink {
-            Sink::Here(tail) => tail,
-            Sink::Thread(sender, handle) => {
-                drop(sender);
-                joined(handle)?
-            }
-            Sink::Failed => return Err(io::Error::other("writing the pack failed before")),
-        };
-        tail.write(&self.buffer)?;
-        let mut digest = tail.hasher.clone().finish();
+        self.flush()?;
+        let mut digest = self.hasher.clone().finish();
         for number in 0u32.. {
             if !taken(digest) {
                 break;
@@ -121,19 +92,13 @@ impl PackWriter {
             let stored = u32::try_from(salt.len()).unwrap_or_default();
             let plain = Digest::of(salt.as_bytes());
             let head = Head { kind: Kind::Block, codec: RAW, stored, plain: u64::from(stored), digest: plain };
-            self.entries.push(Entry { head, offset: self.length });
-            self.length += (HEAD + salt.len()) as u64;
-            tail.write(&head.encode(salt.as_bytes()))?;
-            tail.write(salt.as_bytes())?;
-            digest = tail.hasher.clone().finish();
+            self.append(head, salt.as_bytes())?;
+            self.flush()?;
+            digest = self.hasher.clone().finish();
         }
-        tail.file.sync_all()?;
+        self.file.sync_all()?;
         Ok((digest, self.entries))
     }
-}
-
-fn joined(handle: JoinHandle<io::Result<Tail>>) -> io::Result<Tail> {
-    handle.join().unwrap_or_else(|_| Err(io::Error::other("the pack's writer panicked")))
 }
 
 /// The digest of all bytes of a file, and how many there are.
@@ -174,12 +139,37 @@ pub fn read_record(file: &File, entry: &Entry) -> io::Result<Vec<u8>> {
     }
     let mut head = [0; HEAD];
     file.read_exact_at(&mut head, entry.offset)?;
-    let mut stored = vec![0; entry.head.stored as usize];
+    let mut stored = spare(entry.head.stored as usize);
     file.read_exact_at(&mut stored, entry.offset + HEAD as u64)?;
     if Head::peek(&head) != Some(entry.head) || !Head::holds(&head, entry.head.kind, &stored) {
         return Err(wrong(&format!("the head of the record at byte {} is wrong", entry.offset)));
     }
     Ok(stored)
+}
+
+/// The same out of bytes of the pack from `start` on; `None` when it is not whole in there, or not right.
+pub fn record_in(part: &[u8], start: u64, entry: &Entry) -> Option<Vec<u8>> {
+    let at = usize::try_from(entry.offset.checked_sub(start)?).ok()?;
+    let (head, behind) = part.get(at..)?.split_first_chunk::<HEAD>()?;
+    let stored = behind.get(..entry.head.stored as usize)?;
+    let right = Head::peek(head) == Some(entry.head) && Head::holds(head, entry.head.kind, stored);
+    right.then(|| stored.to_vec())
+}
+
+/// The bytes of a pack from `start` on, at most `length` of them.
+pub fn part(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut read = 0;
+    while read < length {
+        match file.read_at(&mut bytes[read..], start + read as u64) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// Finds the records of a pack without its index. What cannot be read is skipped up to the next head.
@@ -236,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_pack_is_written_by_a_thread_to_the_same_bytes() {
+    fn a_large_pack_is_written_in_parts_to_the_same_bytes() {
         let block = vec![7; 700_000];
         let (file, digest, entries) = pack_of(&[&block, b"small", &block, &block, b"end"]);
         assert_eq!(digest_of(&file).unwrap(), (digest, file.metadata().unwrap().len()));
@@ -245,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_thread_comes_out_of_a_later_call() {
+    fn an_error_of_the_disk_comes_out() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut writer = PackWriter::new(full);
         let block = vec![7; 1 << 20];

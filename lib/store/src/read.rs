@@ -1,7 +1,9 @@
 //! Reading objects: every block and every whole object is hashed, every time.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::ops::Deref;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -12,12 +14,13 @@ use xt_core::digest::{Digest, Hasher};
 use xt_core::fault::Faults;
 use xt_core::field::Manifest;
 
-use crate::block::{Extent, Kind};
+use crate::block::{Extent, HEAD, Kind};
 use crate::codec;
 use crate::error::StoreError;
 use crate::index::Place;
 use crate::pack;
-use crate::store::Store;
+use crate::pool::give_spare;
+use crate::store::{Part, Store};
 
 /// So often a reader looks for a record. A listing of `packs/` that is made while a collection replaces a pack may show
 /// neither the old nor the new one; that it happens to every look is as good as impossible.
@@ -26,12 +29,24 @@ const LOOKS: u32 = 4;
 /// So many blocks that objects share are kept, 1 MiB each.
 const SHARED: usize = 6;
 
+/// Records of so many bytes are short.
+const SHORT: usize = 4 << 10;
+/// How much is read for short records that stand one behind the other, and how many such parts are kept.
+const PART: usize = 64 << 10;
+const PARTS: usize = 8;
+
 /// Why one copy of a record cannot be used.
 pub enum Unusable {
     /// Its bytes are wrong or gone; another copy may be right.
     Damage(String),
     /// The system would not let us look.
     System(io::Error),
+}
+
+impl From<String> for Unusable {
+    fn from(problem: String) -> Self {
+        Self::Damage(problem)
+    }
 }
 
 impl From<io::Error> for Unusable {
@@ -76,11 +91,27 @@ impl Store {
     /// Copies an object to `out` and says how long it is. Every block is verified before it is written; after an error
     /// `out` may hold a beginning of the object.
     pub fn read(&self, digest: Digest, out: &mut dyn Write) -> Result<u64, StoreError> {
-        let mut object = self.object(digest)?;
-        while object.next_piece()? {
-            out.write_all(&object.piece).map_err(StoreError::system("write", Path::new("the output")))?;
+        self.object(digest)?.copy_to(out)
+    }
+
+    /// The same for an output that nobody uses before the end: an object of several blocks is hashed as a whole, its blocks are
+    /// not. `again` makes the output empty once more when something is wrong: then every block is hashed, which tells what is
+    /// damaged and finds other copies.
+    pub(crate) fn read_whole<W: Write>(
+        &self,
+        digest: Digest,
+        out: &mut W,
+        again: impl FnOnce(&mut W) -> io::Result<()>,
+    ) -> Result<u64, StoreError> {
+        let swift = self.object(digest).and_then(|mut object| {
+            object.swift = true;
+            object.copy_to(out)
+        });
+        if swift.is_ok() {
+            return swift;
         }
-        Ok(object.bytes)
+        again(out).map_err(StoreError::system("write", Path::new("the output")))?;
+        self.read(digest, out)
     }
 
     /// Whether the whole object can be read.
@@ -97,7 +128,7 @@ impl Store {
         let (place, stored) = self.first_sound(digest, digest, Kind::is_object, |place| {
             let stored = self.record(place)?;
             // A whole object is decoded and hashed here; a list is only a plan of what to read.
-            if place.entry.head.kind == Kind::Whole { plain(place, stored) } else { Ok(stored) }
+            if place.entry.head.kind == Kind::Whole { self.plain(place, stored) } else { Ok(stored) }
         })?;
         let bytes = place.entry.head.plain;
         let mut object = Object {
@@ -108,7 +139,8 @@ impl Store {
             whole: None,
             extents: Vec::new().into_iter(),
             hasher: None,
-            piece: Vec::new(),
+            swift: false,
+            piece: Piece::default(),
             at: 0,
         };
         if place.entry.head.kind == Kind::Whole {
@@ -198,15 +230,17 @@ impl Store {
     }
 
     /// The bytes of a piece of `object`.
-    fn piece(&self, object: Digest, extent: &Extent) -> Result<Vec<u8>, StoreError> {
+    fn piece(&self, object: Digest, extent: &Extent, swift: bool) -> Result<Piece, StoreError> {
         let (start, end) = (extent.offset as usize, extent.offset as usize + extent.length as usize);
         let beyond = || Unusable::Damage(format!("a piece reaches beyond its block {}", extent.block));
         self.first_sound(object, extent.block, Kind::is_block, |place| {
             if place.entry.head.plain > u64::from(extent.length) {
-                return self.shared_block(place)?.get(start..end).map(<[u8]>::to_vec).ok_or_else(beyond);
+                let block = self.shared_block(place)?;
+                return if end <= block.len() { Ok(Piece { block, start, end }) } else { Err(beyond()) };
             }
-            let bytes = plain(place, self.record(place)?)?;
-            if (start, end) == (0, bytes.len()) { Ok(bytes) } else { Err(beyond()) }
+            let stored = self.record(place)?;
+            let bytes = if swift { self.decoded(place, stored)? } else { self.plain(place, stored)? };
+            if (start, end) == (0, bytes.len()) { Ok(Piece::from(bytes)) } else { Err(beyond()) }
         })
         .map(|(_, bytes)| bytes)
     }
@@ -219,7 +253,7 @@ impl Store {
         if let Some(block) = found {
             return Ok(block);
         }
-        let block = Arc::new(plain(place, self.record(place)?)?);
+        let block = Arc::new(self.plain(place, self.record(place)?)?);
         let mut kept = kept();
         kept.insert(0, (*place, Arc::clone(&block)));
         kept.truncate(SHARED);
@@ -227,13 +261,13 @@ impl Store {
     }
 
     /// The first copy of a record that can be used. Packs may be replaced while we read, so there are more looks.
-    fn first_sound(
+    fn first_sound<T>(
         &self,
         object: Digest,
         digest: Digest,
         wanted: fn(Kind) -> bool,
-        read: impl Fn(&Place) -> Result<Vec<u8>, Unusable>,
-    ) -> Result<(Place, Vec<u8>), StoreError> {
+        read: impl Fn(&Place) -> Result<T, Unusable>,
+    ) -> Result<(Place, T), StoreError> {
         let mut fault = None;
         for look in 0..LOOKS {
             if look > 0 {
@@ -259,20 +293,75 @@ impl Store {
         })
     }
 
+    /// The plain bytes of a block, hashed.
+    pub(crate) fn plain(&self, place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
+        let bytes = self.decoded(place, stored)?;
+        if Digest::of(&bytes) == place.entry.head.digest {
+            Ok(bytes)
+        } else {
+            Err(Unusable::Damage(format!("the bytes of the block at byte {} are wrong", place.entry.offset)))
+        }
+    }
+
+    /// The plain bytes of a block, not hashed.
+    fn decoded(&self, place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
+        let head = &place.entry.head;
+        codec::decode(head.codec, stored, head.plain, |base| self.base(base, &BTreeSet::new()))
+    }
+
+    /// The plain bytes of a block from which another one differs, out of a pack that is not to be avoided. It is never a
+    /// difference itself.
+    pub(crate) fn base(&self, digest: Digest, avoided: &BTreeSet<Digest>) -> Result<Vec<u8>, Unusable> {
+        let mut problem = format!("its base {digest} is missing");
+        for place in self.known_places(digest, Kind::is_block) {
+            if place.entry.head.codec == codec::DIFFERENCE || avoided.contains(&place.pack) {
+                continue;
+            }
+            match self.record(&place).and_then(|stored| self.plain(&place, stored)) {
+                Ok(bytes) => return Ok(bytes),
+                Err(Unusable::Damage(why)) => problem = format!("its base {digest} is damaged: {why}"),
+                Err(error @ Unusable::System(_)) => return Err(error),
+            }
+        }
+        Err(Unusable::Damage(problem))
+    }
+
+    /// The block from which the one at `place` differs; `None` when it is stored alone, or cannot be read.
+    pub(crate) fn base_digest(&self, place: &Place) -> Option<Digest> {
+        if place.entry.head.codec != codec::DIFFERENCE {
+            return None;
+        }
+        let start = place.entry.offset + HEAD as u64;
+        let bytes = self.pack_file(place.pack).and_then(|file| pack::part(&file, start, codec::BASE)).ok()?;
+        codec::base_of(&bytes).map(|(base, _)| base)
+    }
+
     /// The stored bytes of a record whose head is right.
     pub(crate) fn record(&self, place: &Place) -> Result<Vec<u8>, Unusable> {
+        let short = place.entry.head.stored as usize <= SHORT;
+        if let Some(stored) = short.then(|| self.short_record(place)).flatten() {
+            return Ok(stored);
+        }
         Ok(pack::read_record(&*self.pack_file(place.pack)?, &place.entry)?)
     }
-}
 
-/// The plain bytes of a block, hashed.
-pub fn plain(place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
-    let head = &place.entry.head;
-    let bytes = codec::decode(head.codec, stored, head.plain).map_err(Unusable::Damage)?;
-    if Digest::of(&bytes) == head.digest {
-        Ok(bytes)
-    } else {
-        Err(Unusable::Damage(format!("the bytes of the block at byte {} are wrong", place.entry.offset)))
+    /// A short record out of a part of its pack, which is read in one go for all that stand there; `None` when it is not
+    /// right there: reading it alone says why.
+    fn short_record(&self, place: &Place) -> Option<Vec<u8>> {
+        let kept = || self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = |part: &Part| pack::record_in(&part.bytes, part.start, &place.entry);
+        let of_pack: Vec<Part> = kept().iter().filter(|part| part.pack == place.pack).cloned().collect();
+        if let Some(stored) = of_pack.iter().find_map(found) {
+            return Some(stored);
+        }
+        let start = place.entry.offset;
+        let bytes = self.pack_file(place.pack).and_then(|file| pack::part(&file, start, PART)).ok()?;
+        let part = Part { pack: place.pack, start, bytes: Arc::new(bytes) };
+        let stored = found(&part)?;
+        let mut kept = kept();
+        kept.insert(0, part);
+        kept.truncate(PARTS);
+        Some(stored)
     }
 }
 
@@ -290,15 +379,49 @@ pub struct Object<'a> {
     extents: std::vec::IntoIter<Extent>,
     /// For an object of several pieces.
     hasher: Option<Hasher>,
-    piece: Vec<u8>,
+    /// Whether blocks are not hashed by themselves.
+    swift: bool,
+    piece: Piece,
     /// How much of the piece was given out.
     at: usize,
+}
+
+/// Verified bytes: all of a block, or what of it belongs to an object.
+#[derive(Debug, Default)]
+struct Piece {
+    block: Arc<Vec<u8>>,
+    start: usize,
+    end: usize,
+}
+
+impl From<Vec<u8>> for Piece {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { start: 0, end: bytes.len(), block: Arc::new(bytes) }
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.block[self.start..self.end]
+    }
 }
 
 impl Object<'_> {
     /// Its size in bytes.
     pub const fn size(&self) -> u64 {
         self.bytes
+    }
+
+    fn copy_to(mut self, out: &mut dyn Write) -> Result<u64, StoreError> {
+        while self.next_piece()? {
+            out.write_all(&self.piece).map_err(StoreError::system("write", Path::new("the output")))?;
+            if let Some(buffer) = Arc::into_inner(std::mem::take(&mut self.piece).block) {
+                give_spare(buffer);
+            }
+        }
+        Ok(self.bytes)
     }
 
     fn damaged(&self, problem: String) -> StoreError {
@@ -308,7 +431,7 @@ impl Object<'_> {
     /// Loads the next piece; false at the end.
     fn next_piece(&mut self) -> Result<bool, StoreError> {
         if let Some(bytes) = self.whole.take() {
-            (self.piece, self.at) = (bytes, 0);
+            (self.piece, self.at) = (Piece::from(bytes), 0);
             return Ok(true);
         }
         let Some(extent) = self.extents.next() else {
@@ -316,7 +439,7 @@ impl Object<'_> {
             let problem = "its blocks are sound, but do not make up this object";
             return if right { Ok(false) } else { Err(self.damaged(problem.to_owned())) };
         };
-        let block = self.store.piece(self.digest, &extent).map_err(|error| match error {
+        let block = self.store.piece(self.digest, &extent, self.swift).map_err(|error| match error {
             StoreError::Missing { digest } => self.damaged(format!("its block {digest} is missing")),
             other => other,
         })?;

@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::index::{Entry, Place};
 use crate::layout::QUARANTINE;
 use crate::pack;
-use crate::read::{Unusable, plain};
+use crate::read::Unusable;
 use crate::store::Store;
 use crate::write::Writer;
 
@@ -92,7 +92,7 @@ impl Writer<'_> {
         let checked = self.store.record(place).and_then(|stored| match place.entry.head.kind {
             // The head answers for a list.
             Kind::List => Ok(()),
-            Kind::Block | Kind::Whole => plain(place, stored).map(|_| ()),
+            Kind::Block | Kind::Whole => self.store.plain(place, stored).map(|_| ()),
         });
         match checked {
             Ok(()) => Ok(true),

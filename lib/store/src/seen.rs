@@ -116,19 +116,29 @@ impl Store {
 impl Writer<'_> {
     /// What a file was when it was stored, if it has not changed since and the store still has all of it.
     pub(crate) fn remembered(&mut self, source: &Source) -> Result<Option<Digest>, StoreError> {
+        Ok(self.recalled(|| Some(*source.fingerprint()))?.map(|(digest, _)| digest))
+    }
+
+    /// The same of a file that is looked at only when any is remembered; and its size.
+    pub(crate) fn recalled(
+        &mut self,
+        look: impl FnOnce() -> Option<Fingerprint>,
+    ) -> Result<Option<(Digest, u64)>, StoreError> {
         let store = self.store;
         let seen = self.seen.get_or_insert_with(|| Seen::load(store));
-        let key = source.fingerprint().key();
-        let Some(digest) = seen.before.get(&key).copied().filter(|_| rested(source.fingerprint())) else {
+        if seen.before.is_empty() {
             return Ok(None);
-        };
+        }
+        let Some(fingerprint) = look().filter(rested) else { return Ok(None) };
+        let key = fingerprint.key();
+        let Some(digest) = seen.before.get(&key).copied() else { return Ok(None) };
         if !self.is_listed(digest)? {
             return Ok(None);
         }
         if let Some(seen) = &mut self.seen {
             seen.now.insert(key, digest);
         }
-        Ok(Some(digest))
+        Ok(Some((digest, fingerprint.bytes)))
     }
 
     /// Remembers a file.
@@ -146,11 +156,14 @@ impl Writer<'_> {
     fn is_listed(&mut self, digest: Digest) -> Result<bool, StoreError> {
         for place in self.places(digest, Kind::is_object) {
             if place.entry.head.kind == Kind::Whole {
-                return Ok(true);
+                if self.stays(digest) {
+                    return Ok(true);
+                }
+                continue;
             }
             let Some(stored) = self.sound(place.pack, self.store.record(&place))? else { continue };
             let extents = Extent::decode_all(&stored, place.entry.head.plain).unwrap_or_default();
-            if extents.iter().all(|extent| !self.places(extent.block, Kind::is_block).is_empty()) {
+            if extents.iter().all(|extent| self.stays(extent.block)) {
                 return Ok(true);
             }
         }

@@ -1,5 +1,6 @@
 //! Input files: regular, not reached through a link in their last component, and unchanged while they are read.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,14 @@ impl Source {
         };
         let before = disk::fingerprint(&file).map_err(StoreError::system("read", &path))?;
         Ok(Self { file, path, before })
+    }
+
+    /// Opens the file `name` of a directory whose listing showed it as a regular file; `path` is for messages.
+    pub(crate) fn open_listed(directory: &Dir, name: &OsStr, path: PathBuf) -> Result<Self, StoreError> {
+        match disk::open_listed(directory, name) {
+            Ok((file, before)) => Ok(Self { file, path, before }),
+            Err(_) => Self::open_in(directory, Path::new(name), path),
+        }
     }
 
     /// Its path, for messages.

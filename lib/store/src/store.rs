@@ -28,6 +28,19 @@ pub struct Store {
     files: Mutex<BTreeMap<Digest, Arc<File>>>,
     /// Blocks that several objects share, verified and decoded, the latest first.
     pub(crate) shared: Mutex<Vec<(Place, Arc<Vec<u8>>)>>,
+    /// Parts of packs in which short records stand, the latest first.
+    pub(crate) parts: Mutex<Vec<Part>>,
+}
+
+/// Bytes of a pack, from some place on.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The pack.
+    pub pack: Digest,
+    /// Where they begin in it.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Arc<Vec<u8>>,
 }
 
 impl Store {
@@ -43,7 +56,14 @@ impl Store {
 
     fn new(layout: Layout) -> Result<Self, StoreError> {
         let packs = layout.folder(PACKS)?;
-        Ok(Self { layout, packs, index: RwLock::default(), files: Mutex::default(), shared: Mutex::default() })
+        Ok(Self {
+            layout,
+            packs,
+            index: RwLock::default(),
+            files: Mutex::default(),
+            shared: Mutex::default(),
+            parts: Mutex::default(),
+        })
     }
 
     /// The absolute path of its directory.
@@ -122,6 +142,7 @@ impl Store {
     pub(crate) fn reload(&self) -> Result<(), StoreError> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.refresh()
     }
 

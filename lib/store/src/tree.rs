@@ -7,14 +7,16 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, FileType};
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::relpath::RelativePath;
 
-use crate::disk;
+use crate::disk::{self, Fingerprint};
 use crate::error::StoreError;
 use crate::layout::{FORMAT, LEASES, PACKS};
 use crate::source::{Source, shown, special};
@@ -28,6 +30,8 @@ pub struct Tree {
     root: Dir,
     path: PathBuf,
     files: Vec<RelativePath>,
+    /// The folder that was opened last: files stand in the order of their paths, so the next one is often in it, too.
+    last: Mutex<Option<(String, Arc<Dir>)>>,
 }
 
 impl Tree {
@@ -44,7 +48,7 @@ impl Tree {
         }
         let mut files = walk.files;
         files.sort_unstable();
-        Ok(Self { root, path: path.to_path_buf(), files })
+        Ok(Self { root, path: path.to_path_buf(), files, last: Mutex::default() })
     }
 
     /// The files, sorted by the bytes of the whole path.
@@ -55,14 +59,41 @@ impl Tree {
     /// Opens a file of the tree; nothing on the way to it may be a link.
     pub fn source(&self, file: &RelativePath) -> Result<Source, StoreError> {
         let path = self.path.join(file.as_str());
-        let (folders, name) = file.as_str().rsplit_once('/').unwrap_or(("", file.as_str()));
-        let mut parent: Option<Dir> = None;
-        for folder in folders.split('/').filter(|folder| !folder.is_empty()) {
-            let opened = disk::open_directory(parent.as_ref().unwrap_or(&self.root), Path::new(folder));
-            parent = Some(opened.map_err(StoreError::system("open", &path))?);
-        }
-        Source::open_in(parent.as_ref().unwrap_or(&self.root), Path::new(name), path)
+        let (folder, name) = parts(file);
+        let folder = self.folder(folder).map_err(StoreError::system("open", &path))?;
+        Source::open_listed(folder.as_deref().unwrap_or(&self.root), OsStr::new(name), path)
     }
+
+    /// What a file of the tree looks like, without opening it; `None` when that cannot be told.
+    pub(crate) fn look(&self, file: &RelativePath) -> Option<Fingerprint> {
+        let (folder, name) = parts(file);
+        let folder = self.folder(folder).ok()?;
+        disk::look(folder.as_deref().unwrap_or(&self.root), OsStr::new(name))
+    }
+
+    /// A folder of the tree; none for the tree itself.
+    fn folder(&self, path: &str) -> io::Result<Option<Arc<Dir>>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, folder)) = last.as_ref().filter(|(known, _)| known == path) {
+            return Ok(Some(Arc::clone(folder)));
+        }
+        let mut parts = path.split('/');
+        let mut folder = disk::open_directory(&self.root, Path::new(parts.next().unwrap_or_default()))?;
+        for part in parts {
+            folder = disk::open_directory(&folder, Path::new(part))?;
+        }
+        let folder = Arc::new(folder);
+        *last = Some((path.to_owned(), Arc::clone(&folder)));
+        Ok(Some(folder))
+    }
+}
+
+/// The folder of a file, and its name.
+fn parts(file: &RelativePath) -> (&str, &str) {
+    file.as_str().rsplit_once('/').unwrap_or(("", file.as_str()))
 }
 
 /// The listing of a tree, as `sha256sum` prints it. `files` must be in the order of their paths.
@@ -106,21 +137,20 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn directory(&mut self, directory: &Dir, prefix: &Path) -> Result<(), StoreError> {
         let failed = |error| StoreError::system("list", &self.path.join(prefix))(error);
-        let names = disk::names(directory).map_err(failed)?;
-        if [FORMAT, PACKS, LEASES].iter().all(|own| names.iter().any(|name| name == own)) {
+        let listed = disk::listed(directory).map_err(failed)?;
+        if [FORMAT, PACKS, LEASES].iter().all(|own| listed.iter().any(|(name, _)| name == own)) {
             self.refuse(prefix, "input.store", "this is a store, which changes while it is read".to_owned());
             return Ok(());
         }
-        for name in names {
-            self.entry(directory, &name, &prefix.join(&name))?;
+        for (name, kind) in listed {
+            self.entry(directory, (&name, kind), &prefix.join(&name))?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, directory: &Dir, name: &OsStr, path: &Path) -> Result<(), StoreError> {
+    fn entry(&mut self, directory: &Dir, (name, kind): (&OsStr, FileType), path: &Path) -> Result<(), StoreError> {
         let Some(relative) = self.relative(path) else { return Ok(()) };
         let failed = |error| StoreError::system("open", &self.path.join(path))(error);
-        let kind = directory.symlink_metadata(name).map_err(failed)?.file_type();
         if kind.is_dir() {
             return match disk::open_directory(directory, Path::new(name)) {
                 Ok(inner) => self.directory(&inner, path),

@@ -3,22 +3,25 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write as _};
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
 
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 use xt_core::field::Manifest;
 
-use crate::block::{BLOCK, Extent, Head, Kind};
+use crate::block::{BLOCK, Extent, HEAD, Head, Kind};
 use crate::codec;
-use crate::coder::{Coder, Job};
+use crate::coder::{Coder, How, Job};
 use crate::cut::Cutter;
 use crate::disk;
 use crate::error::StoreError;
 use crate::group::Group;
-use crate::index::{self, Place};
+use crate::index::{self, Entry, Place};
+use crate::lane::Lane;
 use crate::layout::TMP;
 use crate::lease::Lease;
 use crate::pack::{self, PackWriter};
+use crate::pool::Pool;
 use crate::read::Unusable;
 use crate::seen::Seen;
 use crate::source::Source;
@@ -26,6 +29,11 @@ use crate::store::Store;
 
 const PACK: &str = "pack";
 const INDEX: &str = "index";
+/// Plain bytes after which the next pack begins: two of them are hashed twice as fast as one that is twice as long.
+const FULL: u64 = 512 << 20;
+
+/// A pack that is written: its digest and its records.
+pub type Finished = (Digest, Vec<Entry>);
 
 /// Takes in objects. Nothing is visible before [`Writer::commit`]; dropping the writer without it leaves nothing.
 #[derive(Debug)]
@@ -33,6 +41,10 @@ pub struct Writer<'a> {
     pub(crate) store: &'a Store,
     lease: Lease,
     pack: Option<Coder>,
+    /// Packs that hold as much as one should, on their way to the disk.
+    full: Vec<JoinHandle<io::Result<Finished>>>,
+    /// Packs that are on the disk and not yet visible.
+    ready: Vec<Finished>,
     /// Small files that are to share a block.
     pub(crate) group: Group,
     /// Files that were stored before.
@@ -43,8 +55,11 @@ pub struct Writer<'a> {
     avoided: BTreeSet<Digest>,
     /// Packs in which damage was met.
     pub(crate) spoiled: BTreeSet<Digest>,
-    /// Input on its way, kept from file to file.
-    buffer: Vec<u8>,
+    /// Whether blocks are stored as they are.
+    pub(crate) raw: bool,
+    /// Hashes long objects.
+    lane: Option<Lane>,
+    pub(crate) pool: Pool,
 }
 
 impl Store {
@@ -59,11 +74,15 @@ impl Store {
             avoided,
             lease,
             pack: None,
+            full: Vec::new(),
+            ready: Vec::new(),
             group: Group::default(),
             seen: None,
             written: BTreeSet::new(),
             spoiled: BTreeSet::new(),
-            buffer: Vec::new(),
+            raw: false,
+            lane: None,
+            pool: Pool::default(),
         })
     }
 
@@ -105,7 +124,7 @@ impl Writer<'_> {
             return self.put_reader(bytes).map(|(digest, _)| digest);
         }
         let digest = Digest::of(bytes);
-        self.add_block(Kind::Whole, digest, bytes.to_vec())?;
+        self.add_whole(digest, bytes)?;
         Ok(digest)
     }
 
@@ -151,42 +170,54 @@ impl Writer<'_> {
     /// The same, with a name for the messages of errors.
     pub fn put_stream(&mut self, mut reader: impl Read, name: &Path) -> Result<(Digest, u64), StoreError> {
         let failed = |error| StoreError::system("read", name)(error);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(BLOCK, 0);
-        let mut length = fill(&mut reader, &mut buffer).map_err(failed)?;
-        let put = if length < BLOCK {
-            (self.put(&buffer[..length])?, length as u64)
-        } else {
-            let (mut hasher, mut total, mut extents) = (Hasher::new(), 0, Vec::new());
-            let mut cutter = Cutter::new(&buffer);
-            while length > 0 {
-                let cut = cutter.next(&buffer[..length]);
-                let bytes = buffer[..cut].to_vec();
-                let block = Digest::of(&bytes);
-                hasher.update(&bytes);
-                self.add_block(Kind::Block, block, bytes)?;
-                #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
-                Extent { block, offset: 0, length: cut as u32 }.encode(&mut extents);
-                total += cut as u64;
-                buffer.copy_within(cut..length, 0);
-                length -= cut;
-                length += fill(&mut reader, &mut buffer[length..]).map_err(failed)?;
-            }
-            let digest = hasher.finish();
-            self.add_list(digest, total, &extents)?;
-            (digest, total)
+        let mut buffer = self.pool.take();
+        buffer.clear();
+        fill_block(&mut reader, &mut buffer).map_err(failed)?;
+        if buffer.len() < BLOCK {
+            let put = (self.put(&buffer)?, buffer.len() as u64);
+            self.pool.give(buffer);
+            return Ok(put);
+        }
+        // One that fails half way is not used again: it has seen a part of an object.
+        let lane = match self.lane.take() {
+            Some(lane) => lane,
+            None => Lane::start(self.pool.clone()).map_err(StoreError::system("start a thread for", name))?,
         };
-        self.buffer = buffer;
-        Ok(put)
+        let (mut total, mut extents, mut cutter) = (0, Vec::new(), Cutter::new(&buffer));
+        while !buffer.is_empty() {
+            let cut = cutter.next(&buffer);
+            let mut ahead = self.pool.take();
+            ahead.clear();
+            ahead.extend_from_slice(&buffer[cut..]);
+            buffer.truncate(cut);
+            let bytes = Arc::new(std::mem::replace(&mut buffer, ahead));
+            lane.update(Arc::clone(&bytes)).map_err(failed)?;
+            let block = Digest::of(&bytes);
+            self.add_block(Kind::Block, block, bytes)?;
+            #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
+            Extent { block, offset: 0, length: cut as u32 }.encode(&mut extents);
+            total += cut as u64;
+            fill_block(&mut reader, &mut buffer).map_err(failed)?;
+        }
+        let digest = lane.finish().map_err(failed)?;
+        self.lane = Some(lane);
+        self.add_list(digest, total, &extents)?;
+        Ok((digest, total))
+    }
+
+    /// Stores blocks as they are from now on: that is quicker, and [`Store::pack`] encodes them later.
+    pub fn raw(&mut self) {
+        self.raw = true;
     }
 
     /// Makes everything durable, then visible. Packs in which damage was met are retired if nothing in them is lost.
     pub fn commit(mut self) -> Result<(), StoreError> {
         self.close_group()?;
         let mut spare = self.salvage()?;
-        if let Some(pack) = self.pack.take() {
-            let made = self.publish(pack)?;
-            spare.remove(&made);
+        self.finish()?;
+        for (number, (digest, entries)) in std::mem::take(&mut self.ready).into_iter().enumerate() {
+            self.publish(number, digest, entries)?;
+            spare.remove(&digest);
         }
         if let Some(seen) = self.seen.take() {
             seen.save(self.store, self.lease.directory());
@@ -194,21 +225,43 @@ impl Writer<'_> {
         self.store.quarantine(&spare)
     }
 
-    fn publish(&self, pack: Coder) -> Result<Digest, StoreError> {
+    /// Makes everything durable, and says how many bytes of records there are.
+    pub(crate) fn finish(&mut self) -> Result<u64, StoreError> {
+        self.close_group()?;
         let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
-        let (digest, entries) = pack.finish(|name| self.avoided.contains(&name)).map_err(failed)?;
+        for full in std::mem::take(&mut self.full) {
+            let finished = full.join().unwrap_or_else(|_| Err(io::Error::other("the writer of the pack panicked")));
+            self.ready.push(finished.map_err(failed)?);
+        }
+        if let Some(pack) = self.pack.take() {
+            self.ready.push(pack.finish(|name| self.avoided.contains(&name)).map_err(failed)?);
+        }
+        let records = self.ready.iter().flat_map(|(_, entries)| entries);
+        Ok(records.map(|entry| HEAD as u64 + u64::from(entry.head.stored)).sum())
+    }
+
+    /// Objects lie behind the blocks that they are made of, so packs become visible one after the other.
+    fn publish(&self, number: usize, digest: Digest, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let failed = |error| StoreError::system("write a pack in", &self.store.path().join(TMP))(error);
         // The index is not flushed: when it is lost, it is made again from the pack.
         let bytes = index::encode(digest, &entries);
         disk::create_file(self.lease.directory(), INDEX).and_then(|mut file| file.write_all(&bytes)).map_err(failed)?;
         let (from, packs) = (self.lease.directory(), &self.store.packs);
-        from.rename(PACK, packs, pack::file_name(digest)).map_err(failed)?;
+        from.rename(temporary(number), packs, pack::file_name(digest)).map_err(failed)?;
         drop(from.rename(INDEX, packs, pack::index_name(digest)));
         disk::sync_directory(packs).map_err(failed)?;
         self.store.index.write().unwrap_or_else(PoisonError::into_inner).add(digest, entries);
-        Ok(digest)
+        Ok(())
     }
 
-    pub(crate) fn add_block(&mut self, kind: Kind, digest: Digest, bytes: Vec<u8>) -> Result<(), StoreError> {
+    fn add_whole(&mut self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut copy = self.pool.take();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        self.add_block(Kind::Whole, digest, Arc::new(copy))
+    }
+
+    pub(crate) fn add_block(&mut self, kind: Kind, digest: Digest, bytes: Arc<Vec<u8>>) -> Result<(), StoreError> {
         let wanted: fn(Kind) -> bool = if kind == Kind::Whole { Kind::is_object } else { Kind::is_block };
         if self.has_written(digest, wanted) || self.holds_block(digest, wanted, &bytes)? {
             return Ok(());
@@ -217,7 +270,8 @@ impl Writer<'_> {
             return Ok(());
         }
         let head = Head { kind, codec: codec::RAW, stored: 0, plain: bytes.len() as u64, digest };
-        self.push(Job::Plain(head, bytes))
+        let how = if self.raw { How::Stored } else { How::Tried };
+        self.push(Job { head, bytes, how, behind: Vec::new() })
     }
 
     pub(crate) fn add_list(&mut self, digest: Digest, plain: u64, extents: &[u8]) -> Result<(), StoreError> {
@@ -250,6 +304,15 @@ impl Writer<'_> {
             .any(|kind| wanted(*kind) && self.written.contains(&(digest, *kind)))
     }
 
+    pub(crate) fn has_written_as(&self, digest: Digest, kind: Kind) -> bool {
+        self.written.contains(&(digest, kind))
+    }
+
+    /// The packs that are on the disk and not yet visible.
+    pub(crate) fn made(&self) -> impl Iterator<Item = &Finished> {
+        self.ready.iter()
+    }
+
     /// Whether the store has a sound copy. A damaged one counts as absent, so the bytes are stored anew: that heals it.
     pub(crate) fn holds_block(
         &mut self,
@@ -258,15 +321,35 @@ impl Writer<'_> {
         bytes: &[u8],
     ) -> Result<bool, StoreError> {
         for place in self.places(digest, wanted).iter().filter(|place| place.entry.head.kind.is_block()) {
-            let head = place.entry.head;
-            let read = self.store.record(place);
-            let read = read.and_then(|stored| codec::decode(head.codec, stored, head.plain).map_err(Unusable::Damage));
+            let read = self.store.record(place).and_then(|stored| self.decoded(place, stored));
             match self.sound(place.pack, read)? {
                 Some(found) if found == bytes => return Ok(true),
                 _ => self.spoiled.insert(place.pack),
             };
         }
         Ok(false)
+    }
+
+    /// The plain bytes of a block, not hashed, if a block that it is the difference from stays, too.
+    fn decoded(&self, place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
+        let head = place.entry.head;
+        codec::decode(head.codec, stored, head.plain, |base| self.store.base(base, &self.avoided))
+    }
+
+    /// Whether a copy of a block, and what it is the difference from, are in packs that stay.
+    pub(crate) fn stays(&self, block: Digest) -> bool {
+        for place in self.places(block, Kind::is_block) {
+            if place.entry.head.codec != codec::DIFFERENCE {
+                return true;
+            }
+            let base = self.store.base_digest(&place);
+            let plain =
+                |base| self.places(base, Kind::is_block).iter().any(|base| base.entry.head.codec != codec::DIFFERENCE);
+            if base.is_some_and(plain) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether the store has an object of these bytes that is made of pieces, all of them sound.
@@ -325,24 +408,39 @@ impl Writer<'_> {
     }
 
     pub(crate) fn append(&mut self, head: Head, stored: &[u8]) -> Result<(), StoreError> {
-        self.push(Job::Stored(head, stored.to_vec()))
+        self.push(Job { head, bytes: Arc::new(stored.to_vec()), how: How::Stored, behind: Vec::new() })
     }
 
     pub(crate) fn push(&mut self, job: Job) -> Result<(), StoreError> {
         let path = self.store.path().join(TMP);
         let failed = |error| StoreError::system("write a pack in", &path)(error);
-        let (Job::Plain(head, _) | Job::Text(head, _) | Job::Stored(head, _)) = &job;
-        let written = (head.digest, head.kind);
+        let written: Vec<(Digest, Kind)> = [&job.head]
+            .into_iter()
+            .chain(job.behind.iter().map(|(head, _)| head))
+            .map(|head| (head.digest, head.kind))
+            .collect();
+        if let Some(full) = self.pack.take_if(|pack| pack.taken() >= FULL) {
+            let avoided = self.avoided.clone();
+            let finish = move || full.finish(|name| avoided.contains(&name));
+            let handle = std::thread::Builder::new().name("finish".to_owned()).spawn(finish).map_err(failed)?;
+            self.full.push(handle);
+        }
         let pack = if let Some(pack) = &mut self.pack {
             pack
         } else {
-            let file = disk::create_file(self.lease.directory(), PACK).map_err(failed)?;
-            self.pack.insert(Coder::new(PackWriter::new(file)))
+            let name = temporary(self.full.len() + self.ready.len());
+            let file = disk::create_file(self.lease.directory(), &name).map_err(failed)?;
+            self.pack.insert(Coder::new(PackWriter::new(file), self.pool.clone()))
         };
         pack.push(job).map_err(failed)?;
-        self.written.insert(written);
+        self.written.extend(written);
         Ok(())
     }
+}
+
+/// The name of a pack that is being written.
+fn temporary(number: usize) -> String {
+    if number == 0 { PACK.to_owned() } else { format!("{PACK}-{number}") }
 }
 
 /// Tells how many bytes went through.
@@ -356,8 +454,17 @@ impl Read for Watched<'_> {
     }
 }
 
+/// Reads behind what the buffer holds until it holds a block or the input ends.
+fn fill_block(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let kept = buffer.len();
+    buffer.resize(BLOCK, 0);
+    let length = fill(reader, &mut buffer[kept..])?;
+    buffer.truncate(kept + length);
+    Ok(())
+}
+
 /// Reads until the buffer is full or the input ends.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < buffer.len() {
         match reader.read(&mut buffer[length..]) {

@@ -190,3 +190,25 @@ fn a_copy_to_another_store_brings_everything_once_and_respects_its_names() {
     assert!(matches!(&error, StoreError::Taken { names } if names == "a/top"), "{error}");
     assert_eq!(other.reference("a/top").unwrap().unwrap().digest, own);
 }
+
+#[test]
+fn what_is_given_up_goes_although_it_is_mentioned_but_not_when_it_has_a_name() {
+    let (_folder, store) = store();
+    let [given_up, named] = [21, 22].map(|seed| store.put(&noise(1 << 20, seed)).unwrap());
+    let listing = format!("{}  a\n{}  b\n", given_up.hex(), named.hex());
+    let listing = store.put(listing.as_bytes()).unwrap();
+    store.set_reference("listing", listing, "").unwrap();
+    store.set_reference("named", named, "").unwrap();
+    let control = collect(&store, &NOW);
+    assert_eq!((control.named.objects, control.unnamed.objects), (3, 0));
+    let without = [given_up, named].into();
+    let parents = store.parents(&without, &[]).unwrap();
+    assert!(parents.values().all(|parents| parents.iter().eq([&listing])));
+    let mut none = || Ok::<_, StoreError>(Vec::new());
+    let done = store.collect_without(&NOW, &without, &mut none, &mut |_, _| ()).unwrap();
+    assert_eq!((done.unnamed.objects, done.packs_removed), (1, 1));
+    assert!(!store.contains(given_up).unwrap() && store.contains(named).unwrap());
+    assert!(store.verify().unwrap().damaged.is_empty(), "what was given up is no damage");
+    assert_eq!(store.put(&noise(1 << 20, 21)).unwrap(), given_up);
+    assert_eq!(collect(&store, &NOW).named.objects, 3, "what comes back is kept again");
+}
