@@ -133,7 +133,7 @@ fn an_edited_document_whose_id_no_longer_fits_is_refused() {
 
 /// Rows N-05 and N-06: order of creation, order of walking, locale.
 #[test]
-fn equal_trees_give_one_dataset_however_they_came_about() {
+fn n_05_and_n_06_equal_trees_give_one_dataset_however_they_came_about() {
     let names = ["a/x", "a-b", "a0", "B", "é"];
     let ids: Vec<String> = [names.to_vec(), names.iter().rev().copied().collect()]
         .iter()

@@ -227,7 +227,7 @@ fn a_stored_bundle_does_not_verify_once_an_object_of_it_is_damaged() {
 
 /// Row N-08.
 #[test]
-fn the_same_run_gives_the_same_archive_wherever_and_by_whomever_it_is_frozen() {
+fn n_08_the_same_run_gives_the_same_archive_wherever_and_by_whomever_it_is_frozen() {
     let (first, second) = (Folder::new(), Folder::new());
     let one = frozen(&first);
     let run = stored(&second, |_| ());
@@ -263,7 +263,7 @@ fn the_same_run_gives_the_same_archive_wherever_and_by_whomever_it_is_frozen() {
 
 /// Row N-09.
 #[test]
-fn an_archive_compressed_anew_at_any_level_is_the_same_bundle() {
+fn n_09_an_archive_compressed_anew_at_any_level_is_the_same_bundle() {
     let folder = Folder::new();
     let bytes = frozen(&folder);
     let id = verify(&bytes).expect(0).text("/bundle");

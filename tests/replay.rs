@@ -287,7 +287,7 @@ fn another_stack_is_refused_with_every_difference_before_anything_computes() {
 
 /// Row N-01 and T96: everything that differs at once.
 #[test]
-fn every_pin_that_differs_is_listed_at_once() {
+fn n_01_every_pin_that_differs_is_listed_at_once() {
     let Original { bench, run, .. } = original();
     let store = bench.store();
     let mut other = run;

@@ -42,7 +42,7 @@ fn a_missing_input_is_refused_by_name() {
 
 /// Row N-01.
 #[test]
-fn other_threads_than_the_plan_demands_are_refused_before_any_step() {
+fn n_01_other_threads_than_the_plan_demands_are_refused_before_any_step() {
     let plan = plan(&[], 1);
     let left = Desk::new(&plan).set("OMP_NUM_THREADS", "2").train(&plan, None);
     assert_refused(&left, "OMP_NUM_THREADS: found \"2\", the plan demands \"1\"");

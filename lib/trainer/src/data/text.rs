@@ -103,7 +103,7 @@ mod tests {
 
     /// Row N-03.
     #[test]
-    fn batches_are_fresh_contiguous_and_aligned_whatever_the_sample() {
+    fn n_03_batches_are_fresh_contiguous_and_aligned_wherever_the_sample_lies() {
         let data = TextData { tokens: (0..1000).collect(), context: 7 };
         for sample in 0..20 {
             let batch = data.batch(&[sample]).unwrap();
