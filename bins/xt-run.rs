@@ -41,6 +41,9 @@ struct XtRun {
     /// Name this request: asking again under the same name gives the same run, never a second one
     #[arg(long, value_name = "ID", value_parser = identifier)]
     operation_id: Option<Name>,
+    /// Run nothing again: a plan whose run in this store has succeeded, was held, or is under way gives that run; so a stream of plans that was interrupted goes on where it was
+    #[arg(long, conflicts_with_all = ["operation_id", "attach", "cancel", "retry", "drain", "resume"])]
+    once: bool,
     /// Give a secret that the plan's intent declares: it reaches the program as a descriptor; /dev/fd/N names an open one
     #[arg(long, value_name = "NAME=FILE", conflicts_with_all = ["attach", "cancel"])]
     secret: Vec<String>,
@@ -128,6 +131,10 @@ impl Tool for XtRun {
             ),
             ("xt-compile evaluate heldout.json < bundle.json | xt-run", "measure"),
             ("xt-run --operation-id nightly-7 plan.json", "train once, however often this is asked"),
+            (
+                "xt-compile branch --grid grid.jsonl | xt-run --once | xt-replay branches --cells --csv cells.csv",
+                "label a grid of branches; the same again after an interruption runs only what is missing",
+            ),
             ("xt-run --secret token=token.txt plan.json", "give the program a secret that its intent declares"),
             ("xt-run --detach plan.json", "start, and let it run without this terminal"),
             ("xt-run --attach att-1", "see how it goes"),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use bench::Ended;
 use training::{True, tool};
-use xt_core::canonical::parse_all;
+use xt_core::canonical::{Value, parse_all};
 use xt_core::digest::Digest;
 use xt_core::field::Manifest;
 use xt_core::manifest::branch::{Branch, Future, Purpose, Uncertainty};
@@ -239,6 +239,38 @@ fn a_rollback_goes_on_from_the_earlier_state_and_its_history_is_another_one() {
     let lineage = place.tool("log", &["lineage", &bundles[1].id().to_string()]);
     assert!(lineage.code == Some(0) && lineage.stdout.contains(&id), "{} {}", lineage.stdout, lineage.stderr);
     refusal(&place.tool("compile", &["rollback", &id, "--to", "3"]), 10, &["there are: 2, 4, 6", "--step 3"]);
+}
+
+/// A grid whose runs were interrupted goes on where it was: what has run is not run again, and every cell has its label.
+#[test]
+fn a_grid_that_was_interrupted_runs_only_what_is_missing_and_labels_every_cell() {
+    let Some(place) = place() else { return };
+    let line = |from: &str| {
+        format!(
+            "{{\"from\":\"{from}\",\"horizons\":[1,2],\"noise\":[0.5],\"replicates\":1,\"set\":[\"{RATE}=0.5\"]}}\n"
+        )
+    };
+    fs::write(place.folder.path().join("grid.jsonl"), line(&state(&place, 2)) + &line(&state(&place, 4))).unwrap();
+    let cells: Vec<Plan> = documents(&place.tool("compile", &["branch", "--grid", "grid.jsonl"]));
+    assert_eq!(cells.len(), 2 * 3);
+    let once = |plans: &[Plan]| -> Vec<Run> {
+        let name = file(&place, "cells.jsonl", plans);
+        documents(&place.tool("run", &["--once", &name]))
+    };
+    let attempts = || fs::read_dir(place.store_path().join("runs")).unwrap().count();
+    let before = attempts();
+    let some = once(&cells[..2]);
+    let all = once(&cells);
+    assert_eq!((&all[..2], all.len(), attempts() - before), (&some[..], 6, 6), "each ran once");
+    assert_eq!((once(&cells), attempts() - before), (all.clone(), 6), "and nothing is left to do");
+    // The control: without --once it runs again, and comes to the same.
+    let again = ran(&place, &cells[..1]).remove(0);
+    assert_eq!((attempts() - before, &again.trace), (7, &all[0].trace));
+    let name = file(&place, "runs.jsonl", &all);
+    let labels = place.tool("replay", &["branches", "--cells", "--csv", "cells.csv", &name]);
+    let labels = parse_all(labels.stdout.as_bytes()).unwrap();
+    assert_eq!(labels.len(), 6 * 2);
+    assert!(labels.iter().all(|cell| cell.get("wall_nanoseconds").is_some_and(|cost| *cost != Value::Null)));
 }
 
 /// What a state cannot mean is refused with every reason; and where a candidate came from changes nothing but lineage.

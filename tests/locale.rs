@@ -27,7 +27,7 @@ const TRAINING: &str = r#"
     xt-snapshot run.json --step 3 | sed 's/,"stack":.*"step"/"step"/; s/"plan":.*//'
     xt-replay run.json | sed 's/.*"outcome":"\([^"]*\)".*/\1/'
     xt-log export run.json --csv steps.csv > paths
-    cut -d, -f 1-6 steps.csv
+    cut -d, -f 1,3-6 steps.csv
     xt-freeze run.json | sed 's/.*"members":\(\[.*\]\).*/\1/' | tr , '\n' | grep -c '"path":"model/'
 "#;
 

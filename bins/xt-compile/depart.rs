@@ -208,7 +208,8 @@ impl Set {
         for size in noise {
             let relative = Finite::new(*size).filter(|size| size.get() > 0.0 && size.get() <= 10.0);
             let Some(relative) = relative else {
-                return Err(CliError::Usage(format!("--noise {size}: expected a number above 0 and up to 10")).into());
+                let message = format!("expected a number above 0 and up to 10, found {size}");
+                return Err(refused("/departure/noise/relative", "field.range", message));
             };
             let noised =
                 |replicate| Asked { noise: Some(Noise { relative, seed: replicate }), replicate, ..no_op.clone() };

@@ -23,6 +23,11 @@ impl XtRun {
         signals: Option<&Signals>,
         left: &Left,
     ) -> Result<Option<Attempt>, Error> {
+        if self.once
+            && let Some(standing) = runtime.standing(request)?
+        {
+            return Ok(Some(standing));
+        }
         let worker = Finder::new(self.worker.as_deref()).of(&request.plan)?;
         let mut told = false;
         loop {

@@ -14,7 +14,7 @@ use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
 use xt_core::name::Name;
-use xt_core::verb::settle::Machine as _;
+use xt_core::verb::settle::{AttemptState, Machine as _};
 use xt_record::{Asked, Attempt, Compiled, RecordError, Submission};
 use xt_store::Store;
 
@@ -138,6 +138,27 @@ impl Runtime {
             Some(attempt) => Ok(Some(attempt.experiment)),
             None => Ok(record.experiment_of_plan(plan.id())?),
         }
+    }
+
+    /// The attempt that makes it needless to run `request` again: one that succeeded, else one that is under way, else one
+    /// that was held, which it would be again. `None` when it must be run.
+    pub fn standing(&self, request: &Request) -> Result<Option<Attempt>, RuntimeError> {
+        if !self.store.join(xt_record::FILE_NAME).exists() {
+            return Ok(None);
+        }
+        let asked = request.digest();
+        let mut all = self.place()?.record.attempts_named(&request.plan.id().to_string())?;
+        all.retain(|attempt| attempt.request == asked);
+        let rank = |attempt: &Attempt| match attempt.state {
+            AttemptState::Succeeded => Some(2),
+            AttemptState::Held => Some(0),
+            state => (!state.is_terminal()).then_some(1),
+        };
+        Ok(all
+            .into_iter()
+            .filter_map(|attempt| Some((rank(&attempt)?, attempt)))
+            .max_by_key(|(rank, _)| *rank)
+            .map(|(_, attempt)| attempt))
     }
 
     /// The attempt that a person means by the id of an attempt, an operation, a run, a plan or a run record; of several
