@@ -438,35 +438,46 @@ fn flipped(file: &[u8], name: &str, element: usize) -> Vec<u8> {
 
 const TENSOR: &str = "transformer.h.0.mlp.c_fc.weight";
 
+/// One bit of a tensor of the parameters, then one of the moments, in states early and late: each is found by itself.
 #[test]
 fn one_bit_planted_in_a_stored_state_is_found_with_step_stage_and_tensor() {
     let Some(place) = True::new(&["--snapshot-every", "2"]) else { return };
     let (store, id) = (place.store(), place.run().id().to_string());
     let clean: Replay = document(&place.tool("replay", &["--localize", &id]), 0);
     assert_eq!(clean.localization, None, "nothing is found where there is nothing");
-    let taken = place.run().snapshots[2].clone();
-    let mut snapshot: Snapshot = store.manifest(taken.snapshot).unwrap();
-    let bytes = flipped(&store.get(snapshot.parameters.file).unwrap(), TENSOR, 5);
-    snapshot.parameters = part(&bytes).unwrap();
-    store.put(&bytes).unwrap();
-    let planted = store.put_manifest(&snapshot).unwrap();
-    store.set_reference(&format!("snapshots/{}/{:012}", place.run().attempt, taken.step), planted, "planted").unwrap();
-    let ended = place.tool("replay", &["--localize", &id]);
-    let report: Replay = document(&ended, 0);
-    let found = report.localization.unwrap();
-    assert_eq!((found.step, found.stage, found.tensor.as_deref()), (taken.step, StageName::Optimizer, Some(TENSOR)));
-    assert_eq!((found.module.as_deref(), found.differing), (Some("transformer.h.0.mlp.c_fc"), 1));
-    let tensor = &found.tensors[0];
-    assert_eq!((tensor.differing, tensor.first_at, tensor.largest_ulp), (1, Some(5), Some(1)));
     let most = u64::from(place.run().progress.steps.ilog2() + 1);
-    assert!(found.restores <= most, "{} restores", found.restores);
-    println!(
-        "planted state: step {}, {}, {} restores (at most {most}), {} steps again",
-        found.step, TENSOR, found.restores, found.steps_again
-    );
-    // Nobody goes on from such a state: it is passed over.
-    let report: Replay = document(&place.tool("replay", &["--from", &taken.step.to_string(), &id]), 0);
-    assert!(report.from < taken.step);
+    let moment = format!("first_moment/{TENSOR}");
+    for (state, name, element) in [(2, TENSOR, 5), (0, moment.as_str(), 3), (3, "transformer.wte.weight", 0)] {
+        let taken = place.run().snapshots[state].clone();
+        let mut snapshot: Snapshot = store.manifest(taken.snapshot).unwrap();
+        let planted_in = if name == moment { &mut snapshot.optimizer } else { &mut snapshot.parameters };
+        let bytes = flipped(&store.get(planted_in.file).unwrap(), name, element);
+        *planted_in = part(&bytes).unwrap();
+        store.put(&bytes).unwrap();
+        let planted = store.put_manifest(&snapshot).unwrap();
+        let reference = format!("snapshots/{}/{:012}", place.run().attempt, taken.step);
+        store.set_reference(&reference, planted, "planted").unwrap();
+        let report: Replay = document(&place.tool("replay", &["--localize", &id]), 0);
+        let found = report.localization.unwrap();
+        assert_eq!((found.step, found.stage, found.tensor.as_deref()), (taken.step, StageName::Optimizer, Some(name)));
+        assert_eq!((found.module.as_deref(), found.differing), (name.rsplit_once('.').map(|(module, _)| module), 1));
+        let tensor = &found.tensors[0];
+        assert_eq!(
+            (tensor.differing, tensor.first_at, tensor.largest_ulp),
+            (1, Some(u64::try_from(element).unwrap()), Some(1))
+        );
+        assert!(found.restores <= most, "{} restores", found.restores);
+        println!(
+            "planted state: step {}, {name}, {} restores (at most {most}), {} steps again",
+            found.step, found.restores, found.steps_again
+        );
+        // Nobody goes on from such a state: it is passed over.
+        if taken.step < place.run().progress.steps {
+            let report: Replay = document(&place.tool("replay", &["--from", &taken.step.to_string(), &id]), 0);
+            assert!(report.from < taken.step);
+        }
+        store.set_reference(&reference, taken.snapshot, "as it was").unwrap();
+    }
 }
 
 /// A run in which one bit flipped at step k, as a fault of the machine would do it: all lines after it follow from the flip.
