@@ -93,10 +93,11 @@ generate: build ## Rewrite man/ and schemas/ from the code
 
 .PHONY: bench
 bench: build ## Time what matters, in pairs
-	cargo build --release -p xt
+	cargo build --release -p xt -p xt-train
+	@ln -sfn "$(abspath $(LIBTORCH_DIR))/lib" target/release/lib
 	@PATH="$(CURDIR)/target/release:$$PATH" benches/start
 	@benches/custody
-	@benches/snapshot
+	@PATH="$(CURDIR)/target/release:$$PATH" benches/snapshot
 	@LIBTORCH=$(LIBTORCH_DIR) LD_LIBRARY_PATH=$(LIBTORCH_DIR)/lib benches/stages
 	@benches/submit
 
