@@ -232,6 +232,18 @@ impl Tool for Arguments {
                 "What would another learning rate have done from this state on, against the same steps without it?",
             ),
             (
+                "xt-compile branch --from sha256:A --data clean.json --horizon 50 | xt-run | xt-replay branches",
+                "What would other data have done, seen in the places of those that were?",
+            ),
+            (
+                "xt-compile branch --from sha256:A --purpose quality --set optimizer.learning_rate=1 --horizon 1 --known 0..0 | xt-run | xt-replay branches",
+                "Check the instrument: a rate counts for the update of its step, so the first loss cannot differ.",
+            ),
+            (
+                "xt-compile branch --from sha256:A --purpose maintenance --horizon 50 | xt-run --worker ./new/xt-train | xt-replay branches",
+                "Do 50 steps again with another worker, and record what comes of it beside what was.",
+            ),
+            (
                 "xt-compile rollback run.json --to 800 --set optimizer.learning_rate=1e-4 | xt-run",
                 "Go on from step 800 with another learning rate.",
             ),

@@ -90,7 +90,7 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
-    /// Compare recorded branches with the no-op of their set, horizon by horizon, without running anything
+    /// Compare recorded branches with the no-op of their set, horizon by horizon, without running anything; exit status 1 when an effect that is known is another one
     Branches(branches::BranchesArguments),
 }
 

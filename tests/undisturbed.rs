@@ -13,6 +13,7 @@ use std::fs;
 use bench::{Ended, wait_for};
 use training::True;
 use xt_core::digest::Digest;
+use xt_core::field::Manifest as _;
 use xt_core::manifest::run::{Run, Status};
 
 /// So long that it is still at work when it is asked to stop.

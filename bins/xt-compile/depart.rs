@@ -11,18 +11,21 @@ use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::left_out::LeftOut;
-use xt_core::manifest::branch::{Change, Future, Noise, Purpose};
+use xt_core::manifest::branch::{Change, Future, Known, Noise, Purpose};
+use xt_core::manifest::dataset::Dataset;
 use xt_core::manifest::plan::{Ground, Plan};
 use xt_core::manifest::run::Run;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::name::Name;
 use xt_core::number::Finite;
-use xt_core::verb::depart::{Asked, Origin, called, change, depart, ends_early};
+use xt_core::verb::compile;
+use xt_core::verb::depart::{Asked, DATASET, Origin, Substitute, called, change, depart, ends_early};
 use xt_core::verb::snapshot::FOLDER;
 use xt_runtime::{Clock, Original, Runtime, last_state};
 use xt_store::Store;
 
 use crate::ground::{self, Grounds};
+use crate::look;
 
 /// Branches of one state.
 #[derive(Args, Clone, Debug)]
@@ -42,6 +45,12 @@ pub(crate) struct BranchArguments {
     /// A branch with normal noise on all weights, of this size relative to that of each tensor
     #[arg(long, value_name = "SIZE")]
     noise: Vec<f64>,
+    /// A branch that sees these data from the state on, an xt.dataset/1 as a file, digest or -: as many samples, each in the place of the one with its number, in the same order
+    #[arg(long, value_name = "DATASET")]
+    data: Vec<OsString>,
+    /// What is known of the effect of each branch of a quality set, at each horizon: two numbers with both ends included, such as -0.5..-0.1
+    #[arg(long, value_name = "LOW..HIGH", value_parser = known, allow_hyphen_values = true)]
+    known: Option<Known>,
     /// Steps after the state at which effects are told; the last ends each run
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', required_unless_present = "grid")]
     horizon: Vec<u64>,
@@ -52,7 +61,7 @@ pub(crate) struct BranchArguments {
     #[arg(long, value_name = "PURPOSE", default_value = "branch", value_parser = ["branch", "quality", "maintenance", "acquisition"])]
     purpose: String,
     /// A grid of branches as JSON Lines, each an object with from, under, set, noise, horizons and replicates
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "under", "set", "noise", "horizon", "replicates", "purpose"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "under", "set", "noise", "data", "known", "horizon", "replicates", "purpose"])]
     grid: Option<OsString>,
     #[command(flatten)]
     grounds: Grounds,
@@ -163,8 +172,9 @@ pub(crate) fn branches(arguments: &BranchArguments, common: &Common) -> Result<E
             let noise: Vec<f64> = cell.noise.iter().map(|size| size.get()).collect();
             let (purpose, under, ground) =
                 (Purpose::Acquisition, changes(&cell.under.0.unwrap_or_default())?, ground.clone());
-            let set = Set { purpose, under, ground, horizons: cell.horizons, replicates: cell.replicates };
-            plans.extend(set.plans(&left, &cell.set, &noise)?);
+            let (horizons, replicates) = (cell.horizons, cell.replicates);
+            let set = Set { purpose, under, ground, horizons, replicates, known: None };
+            plans.extend(set.plans(&store, &left, &cell.set, &noise)?);
         }
     } else if let Some(from) = &arguments.from {
         let snapshot = Snapshot::decode(&read(from, common)?)?;
@@ -178,9 +188,13 @@ pub(crate) fn branches(arguments: &BranchArguments, common: &Common) -> Result<E
         let mut horizons = arguments.horizon.clone();
         horizons.sort_unstable();
         horizons.dedup();
-        let under = changes(&arguments.under)?;
-        let set = Set { purpose, under, ground, horizons, replicates: arguments.replicates };
-        plans = set.plans(&left, &arguments.set, &arguments.noise)?;
+        let mut all = arguments.set.clone();
+        for name in &arguments.data {
+            all.push(format!("{DATASET}={}", Dataset::decode(&read(name, common)?)?.id()));
+        }
+        let (under, replicates, known) = (changes(&arguments.under)?, arguments.replicates, arguments.known.clone());
+        let set = Set { purpose, under, ground, horizons, replicates, known };
+        plans = set.plans(&store, &left, &all, &arguments.noise)?;
     }
     let all: Vec<Plan> = plans.iter().map(|(plan, _)| plan.clone()).collect();
     ground::check(&all, calibration.as_ref(), common)?;
@@ -194,16 +208,25 @@ struct Set {
     ground: Ground,
     horizons: Vec<u64>,
     replicates: u64,
+    known: Option<Known>,
 }
 
 impl Set {
-    fn plans(&self, left: &Left, set: &[String], noise: &[f64]) -> Result<Vec<(Plan, Option<Future>)>, Error> {
+    fn plans(
+        &self,
+        store: &Store,
+        left: &Left,
+        set: &[String],
+        noise: &[f64],
+    ) -> Result<Vec<(Plan, Option<Future>)>, Error> {
         let (under, ground) = (self.under.clone(), self.ground.clone());
         let no_op = Asked { under, ground, horizons: self.horizons.clone(), ..Asked::on(self.purpose) };
         let mut asked = vec![no_op.clone()];
+        let no_op = Asked { known: self.known.clone(), ..no_op };
         for texts in set {
             let set = changes(std::slice::from_ref(texts))?;
-            asked.extend((1..=self.replicates).map(|replicate| Asked { set: set.clone(), replicate, ..no_op.clone() }));
+            let changed = Asked { data: substitute(store, left, &set)?, set, ..no_op.clone() };
+            asked.extend((1..=self.replicates).map(|replicate| Asked { replicate, ..changed.clone() }));
         }
         for size in noise {
             let relative = Finite::new(*size).filter(|size| size.get() > 0.0 && size.get() <= 10.0);
@@ -232,6 +255,28 @@ impl Set {
         }
         Ok(faults.or(plans)?)
     }
+}
+
+/// Two numbers, as what is known of an effect.
+fn known(text: &str) -> Result<Known, String> {
+    let number = |text: &str| text.parse().ok().and_then(Finite::new);
+    let ends = text.split_once("..").and_then(|(low, high)| Some(Known { low: number(low)?, high: number(high)? }));
+    ends.filter(|known| known.low <= known.high).ok_or_else(|| "expected two rising numbers, such as -0.5..-0.1".into())
+}
+
+/// The data that a value names which is set otherwise, looked at as the trainer will.
+fn substitute(store: &Store, left: &Left, set: &[Change]) -> Result<Option<Substitute>, Error> {
+    let named = set.iter().rev().find(|change| change.path == DATASET);
+    let digest = named.and_then(|change| change.value.as_str()).and_then(|text| text.parse::<Digest>().ok());
+    let (Some(digest), Some(candidate)) = (digest, left.plan.native()) else { return Ok(None) };
+    let dataset: Dataset = store.manifest(digest)?;
+    let mut candidate = candidate.clone();
+    candidate.data.dataset = digest;
+    let mut faults = Faults::new();
+    compile::check(&candidate, &dataset, &left.plan.intent, &mut faults);
+    faults.or(())?;
+    let (tokens, fitted) = look(&candidate, &dataset, store)?;
+    Ok(Some(Substitute { dataset, count: tokens.count, fitted }))
 }
 
 /// The run of the first attempt that stored this state and has ended.

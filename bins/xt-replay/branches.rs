@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use xt_cli::{Common, Error, Output, Source, note, read_documents};
 use xt_core::fault::Exit;
 use xt_core::field::Manifest as _;
+use xt_core::manifest::branch::Branch;
 use xt_core::manifest::run::Run;
 use xt_core::verb::branches::{COLUMNS, cells, csv, effects, no_op, sentence};
 use xt_store::Store;
@@ -43,6 +44,7 @@ pub(crate) fn branches(arguments: &BranchesArguments, common: &Common, output: O
         labelled().try_for_each(|cell| table.line(&csv(&cell)))?;
         table.finish()?;
     }
+    found.iter().try_for_each(|branch| record(&store, branch))?;
     let mut output = Output::new(output)?;
     if arguments.cells {
         labelled().try_for_each(|cell| output.line(&cell.canonical()))?;
@@ -53,5 +55,17 @@ pub(crate) fn branches(arguments: &BranchesArguments, common: &Common, output: O
     for branch in &found {
         note(common, &format!("branch {}", sentence(branch)));
     }
-    Ok(Exit::Yes)
+    let wrong = found.iter().any(|branch| branch.known.as_ref().is_some_and(|known| !known.holds));
+    Ok(if wrong { Exit::No } else { Exit::Yes })
+}
+
+/// Keeps what another stack made of the steps of a run: the record of a re-baselining, beside both.
+fn record(store: &Store, branch: &Branch) -> Result<(), Error> {
+    let Some(moved) = branch.rebaseline.as_ref().filter(|moved| moved.before != moved.after) else { return Ok(()) };
+    let id = store.put_manifest(branch)?;
+    let reason = format!(
+        "{} of {} steps after step {} as before, from stack {} to {}",
+        moved.equal_steps, moved.steps, branch.step, moved.before, moved.after
+    );
+    Ok(store.set_reference(&format!("rebaselines/{}", id.hex()), id, &reason)?)
 }

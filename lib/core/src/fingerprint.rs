@@ -13,6 +13,7 @@ use crate::manifest::encoding::{Column, Holds};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
 use crate::manifest::network::Convolution;
 use crate::manifest::plan::Plan;
+use crate::manifest::run::Stack;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -532,6 +533,22 @@ fn program_1(trainer: &Trainer, program: &Program) -> BTreeMap<String, Value> {
         ("files".into(), files.write()),
         ("threads".into(), threads.write()),
     ])
+}
+
+/// Identity of an execution stack, version 1 (T77): hardware, kernel, worker and libraries with their digests, and the
+/// environment, which pins threads, instructions and math mode. What the worker says about itself follows from these.
+pub fn stack(stack: &Stack, environment: &BTreeMap<String, String>) -> Digest {
+    let Stack { worker, reported: _, libraries, processor, processor_features, system } = stack;
+    object([
+        ("projection", "xt.stack/1".into()),
+        ("worker", worker.write()),
+        ("libraries", libraries.write()),
+        ("processor", processor.write()),
+        ("processor_features", processor_features.write()),
+        ("system", system.write()),
+        ("environment", environment.write()),
+    ])
+    .digest()
 }
 
 /// Digest of the whole request, version 1: everything in the plan but this digest. Two plans with the same one ask for

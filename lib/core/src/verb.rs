@@ -35,6 +35,7 @@ pub mod oci;
 pub mod parameters;
 pub mod promote;
 pub mod quiesce;
+pub mod rebaseline;
 pub mod regime;
 pub mod rocrate;
 pub mod scaffold;

@@ -110,6 +110,8 @@ fn branch(state: &Value, arm: &str, threads: Option<u64>, replicates: Vec<Replic
         effects: list(state, "horizons").iter().map(effect).collect(),
         replicates,
         uncertainty: Uncertainty::None,
+        known: None,
+        rebaseline: None,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::Range;
 use crate::manifest::candidate::{Execution, Precision, Regime};
+use crate::manifest::replay::PinDifference;
 use crate::manifest::run::Status;
 use crate::number::Finite;
 use crate::tag;
@@ -39,6 +40,18 @@ crate::record! {
         horizons: Vec<u64>,
         /// Id of the `xt.future/1` with the micro-batches that all branches of the set see; `null` for a run that goes on to the end of its plan.
         future: Option<Digest>,
+        /// What is known of its effect beforehand: of every quality branch but the no-op, and of no other.
+        known: Option<Known>,
+    }
+}
+
+crate::record! {
+    /// Between what its effect must lie at each horizon, both ends included.
+    pub struct Known {
+        /// The smallest.
+        low: Finite,
+        /// The largest.
+        high: Finite,
     }
 }
 
@@ -145,6 +158,38 @@ crate::record! {
         replicates: Vec<Replicate>,
         /// Where the standard deviations come from.
         uncertainty: Uncertainty,
+        /// What was known of its effect, and whether that is what came; `null` for all but quality branches.
+        known: Option<Proof>,
+        /// What another stack makes of the same steps; `null` for all but maintenance branches.
+        rebaseline: Option<Rebaseline>,
+    }
+}
+
+crate::record! {
+    /// An effect that was known beforehand, held against the one that came.
+    pub struct Proof {
+        /// The smallest that it could be.
+        low: Finite,
+        /// The largest.
+        high: Finite,
+        /// Whether it is there and within at every horizon. Where it is not, the instrument is wrong, and not the branch.
+        holds: bool,
+    }
+}
+
+crate::record! {
+    /// The steps of a run, done again on another stack (T78). Both stay what they are; neither is written anew.
+    pub struct Rebaseline {
+        /// Identity of the stack on which the state was computed.
+        before: Digest,
+        /// Identity of the stack on which the branch ran.
+        after: Digest,
+        /// What differs between the two; empty when nothing does.
+        differences: Vec<PinDifference>,
+        /// Steps after the state at which the branch came to the bits of the run that it left.
+        equal_steps: u64,
+        /// Steps that were compared: those that both took.
+        steps: u64,
     }
 }
 

@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, object};
-use crate::manifest::branch::{Branch, Departure, Effect, Future, Replicate, Uncertainty};
+use crate::manifest::branch::{Branch, Departure, Effect, Future, Known, Proof, Replicate, Uncertainty};
 use crate::manifest::plan::{Ground, Plan};
 use crate::manifest::run::{Run, Stack};
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
 use crate::number::Finite;
 use crate::verb::depart::{arm, text};
+use crate::verb::rebaseline::{Before, rebaseline};
 
 /// A branch that ran, with its papers.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Ran {
     pub snapshot: Snapshot,
     /// The micro-batches that its plan says that it saw.
     pub future: Future,
+    /// What it left from, when it is there for maintenance.
+    pub before: Option<Before>,
 }
 
 /// What makes branches of one set: the same state, the same horizons, the same micro-batches.
@@ -114,7 +117,11 @@ fn branch(set: &Set<'_>, arm: &str, faults: &mut Faults) -> Option<Branch> {
         (Some(_), _) => Uncertainty::Noise,
         (None, _) => Uncertainty::Execution,
     };
+    let effects: Vec<Effect> = departure.horizons.iter().map(|horizon| effect(*horizon, &pairs)).collect();
+    let moved = first.before.as_ref();
     Some(Branch {
+        known: departure.known.as_ref().map(|known| proof(known, &effects)),
+        rebaseline: moved.and_then(|moved| rebaseline(moved, &first.run, (departure.step, after(first, departure)))),
         snapshot: departure.snapshot,
         step: departure.step,
         root: departure.root,
@@ -134,10 +141,16 @@ fn branch(set: &Set<'_>, arm: &str, faults: &mut Faults) -> Option<Branch> {
             Ground::None {} | Ground::Evidence {} => None,
         },
         future: first.future.id(),
-        effects: departure.horizons.iter().map(|horizon| effect(*horizon, &pairs)).collect(),
+        effects,
         replicates,
         uncertainty,
     })
+}
+
+/// Whether the effect is what it was known to be. A figure that is not there is not within anything.
+fn proof(known: &Known, effects: &[Effect]) -> Proof {
+    let within = |effect: &Effect| effect.effect.is_some_and(|effect| known.low <= effect && effect <= known.high);
+    Proof { low: known.low, high: known.high, holds: effects.iter().all(within) }
 }
 
 fn replicate(ran: &Ran, no_op: &Ran, number: u64, (taken, matched): (&[Step], &[Step])) -> Replicate {
@@ -303,7 +316,17 @@ pub fn sentence(branch: &Branch) -> String {
             format!("{} after {} {unit}{spread}", number(effect.effect), effect.horizon)
         })
         .collect();
-    format!("{}: {}", branch.arm, parts.join(", "))
+    let known = branch.known.as_ref().map(|known| {
+        let holds = if known.holds { "as it was known" } else { "which it cannot be" };
+        format!("; {holds}: from {} to {}", known.low.get(), known.high.get())
+    });
+    let moved = branch.rebaseline.as_ref().map(|moved| {
+        let differs: Vec<&str> = moved.differences.iter().map(|pin| pin.what.as_str()).collect();
+        let differs =
+            if differs.is_empty() { "the same stack".into() } else { format!("another {}", differs.join(", ")) };
+        format!("; {} of {} steps as before on {differs}", moved.equal_steps, moved.steps)
+    });
+    format!("{}: {}{}{}", branch.arm, parts.join(", "), known.unwrap_or_default(), moved.unwrap_or_default())
 }
 
 /// Ids of the runs of a branch.

@@ -5,11 +5,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::canonical::Value;
+use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest};
 use crate::fingerprint;
-use crate::manifest::branch::{Change, Departure, Future, FutureStep, Noise, Purpose};
-use crate::manifest::candidate::{Averaging, Candidate, Model, Optimizer, Precision, Regime};
+use crate::manifest::branch::{Change, Departure, Future, FutureStep, Known, Noise, Purpose};
+use crate::manifest::candidate::{Averaging, Candidate, Data, Model, Optimizer, Precision, Regime};
+use crate::manifest::dataset::Dataset;
+use crate::manifest::encoding::Fitted;
 use crate::manifest::plan::{Ground, Mode, Plan};
 use crate::manifest::run::Run;
 use crate::manifest::snapshot::Snapshot;
@@ -35,6 +38,22 @@ pub struct Origin<'a> {
     pub snapshot: &'a Snapshot,
 }
 
+/// Where a candidate names its dataset.
+pub const DATASET: &str = "data.dataset";
+const ONE_DATASET: &str = "only a branch may see other data: a model names one dataset, and learned from that alone";
+
+/// Other data in the place of those that a run learned from: the same number of samples, each in the place of the one with its
+/// number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Substitute {
+    /// What is admitted.
+    pub dataset: Dataset,
+    /// What was counted in its split, as for a plan.
+    pub count: u64,
+    /// What scales numbers, fitted on it.
+    pub fitted: Vec<Fitted>,
+}
+
 /// What is asked of a departure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
@@ -52,6 +71,10 @@ pub struct Asked {
     pub replicate: u64,
     /// Steps after the departure at which effects are told; empty to go on to the end.
     pub horizons: Vec<u64>,
+    /// The data that are set otherwise, if they are.
+    pub data: Option<Substitute>,
+    /// What is known of its effect.
+    pub known: Option<Known>,
 }
 
 impl Asked {
@@ -65,6 +88,8 @@ impl Asked {
             noise: None,
             replicate: 1,
             horizons: Vec::new(),
+            data: None,
+            known: None,
         }
     }
 }
@@ -89,14 +114,17 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
     let Some((candidate, _)) = plan.training() else {
         return Err(Faults::one("/plan", "depart.command", "only runs of the trainer of this toolkit have states"));
     };
+    if !ends_early(asked.purpose) && asked.set.iter().chain(&asked.under).any(other_data) {
+        return Err(Faults::one("/departure/set", "depart.data", ONE_DATASET));
+    }
     let changed = changed(&changed(candidate, &asked.under)?, &asked.set)?;
     // What all branches are set to may take more cores than the run they leave from.
-    let mut wider = plan.clone();
+    let mut wider = asked.data.as_ref().map_or_else(|| plan.clone(), |data| on_other_data(plan, data));
     wider.intent.resources.cores = wider.intent.resources.cores.max(changed.execution.threads);
     let mut next = compile::native_again(&wider, &changed)?;
     next.ground = asked.ground.clone();
     let until = asked.horizons.last().map(|last| snapshot.step.saturating_add(*last));
-    let future = until.and_then(|until| future(&next, snapshot.step, until));
+    let future = until.zip(plan.dataset_id()).and_then(|(until, dataset)| future(&next, dataset, snapshot.step, until));
     if until.is_some() && future.is_none() {
         let message =
             format!("the steps up to the last horizon see more than {MOST_SAMPLES} samples, too many to list");
@@ -116,6 +144,7 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
         replicate: asked.replicate,
         horizons: asked.horizons.clone(),
         future: future.as_ref().map(Manifest::id),
+        known: asked.known.clone(),
     });
     next.request = fingerprint::request(&next);
     let mut faults = Faults::new();
@@ -123,6 +152,14 @@ pub fn depart(origin: &Origin<'_>, asked: &Asked) -> Result<(Plan, Option<Future
     regime::check_inside(&next, &mut faults);
     check_origin(origin, &next, &mut faults);
     faults.or((next, future))
+}
+
+fn on_other_data(plan: &Plan, data: &Substitute) -> Plan {
+    let mut plan = plan.clone();
+    plan.dataset = Some(data.dataset.clone());
+    plan.work.tokens = data.count;
+    plan.fitted.clone_from(&data.fitted);
+    plan
 }
 
 /// A candidate with values set otherwise.
@@ -159,9 +196,10 @@ pub fn change(text: &str) -> Option<Change> {
     Some(Change { path: path.into(), value })
 }
 
-/// The micro-batches of the steps after `after` up to `until`; `None` when they are too many to be written down.
-pub fn future(plan: &Plan, after: u64, until: u64) -> Option<Future> {
-    let (shape, dataset, batching) = (shape(plan)?, plan.dataset_id()?, plan.native()?.batching);
+/// The micro-batches of the steps after `after` up to `until`; `None` when they are too many to be written down. A branch
+/// that sees other data sees the same numbers of them, so that `dataset` is the one of the run that all leave from.
+fn future(plan: &Plan, dataset: Digest, after: u64, until: u64) -> Option<Future> {
+    let (shape, batching) = (shape(plan)?, plan.native()?.batching);
     let until = until.min(shape.steps).min(after.saturating_add(MOST_STEPS));
     let of_step = batching.samples.min(shape.samples).saturating_mul(batching.accumulation);
     if of_step.saturating_mul(until.saturating_sub(after)) > MOST_SAMPLES {
@@ -204,6 +242,15 @@ pub fn check_inside(plan: &Plan, faults: &mut Faults) {
     if departure.horizons.last().is_some_and(|last| *last > MOST_STEPS) {
         faults.add("/departure/horizons", "depart.horizon", format!("a horizon is at most {MOST_STEPS} steps"));
     }
+    let effect = departure.purpose == Purpose::Quality && !(departure.set.is_empty() && departure.noise.is_none());
+    if effect != departure.known.is_some() {
+        let message =
+            "what is known of its effect is said of each quality branch but the no-op, and of no other branch";
+        faults.add("/departure/known", "depart.known", message);
+    }
+    if departure.known.as_ref().is_some_and(|known| known.low > known.high) {
+        faults.add("/departure/known", "depart.known", "the smallest effect is above the largest");
+    }
     let (steps, step) = (plan.work.steps, departure.step);
     if plan.due() > steps || step >= plan.due() {
         let message = format!("from step {step} to step {} does not fit into the {steps} steps of the run", plan.due());
@@ -238,19 +285,52 @@ pub fn check_origin(origin: &Origin<'_>, plan: &Plan, faults: &mut Faults) {
         let message = "a branch becomes the mainline by adoption, and not by a rollback to a state of its own";
         faults.add("/departure/purpose", "depart.purpose", message);
     }
-    let future = future(plan, departure.step, plan.due()).filter(|_| !departure.horizons.is_empty());
+    let dataset = origin.plan.dataset_id().filter(|_| !departure.horizons.is_empty());
+    let future = dataset.and_then(|dataset| future(plan, dataset, departure.step, plan.due()));
     if departure.future != future.as_ref().map(Manifest::id) {
         faults.add("/departure/future", "depart.future", "the micro-batches are not those that seed and dataset make");
     }
-    if origin.plan.seed != plan.seed || origin.plan.dataset_id() != plan.dataset_id() {
-        faults.add("/departure", "depart.origin", "seed and dataset are those of the earlier plan");
+    if origin.plan.seed != plan.seed {
+        faults.add("/departure", "depart.origin", "the seed is that of the earlier plan");
     }
+    check_data(origin.plan, plan, faults);
     let under = changed(before, &departure.under).ok();
     check_state(departure, before, (under.as_ref(), after), faults);
     if origin.plan.ground == (Ground::Evidence {}) && !plan.is_branch() {
         faults.add("/departure", "depart.evidence", "a run that is evidence for a calibration never becomes a model");
     }
     check_plan(origin.snapshot, plan, faults);
+}
+
+fn other_data(change: &Change) -> bool {
+    change.path == "data" || change.path == DATASET
+}
+
+/// Notes data that cannot stand in the place of those before, sample for sample. What has learned from both never becomes a
+/// model, whose bundle would name one of them, and what is measured with it could be text that it has seen.
+fn check_data(before: &Plan, plan: &Plan, faults: &mut Faults) {
+    let at = "/departure/set";
+    if before.departure.as_ref().is_some_and(|from| from.set.iter().chain(&from.under).any(other_data)) {
+        faults.add("/departure/run", "depart.data", "nothing goes on from a branch that has seen other data");
+    }
+    if before.dataset_id() == plan.dataset_id() {
+        return;
+    }
+    if !plan.is_branch() {
+        faults.add(at, "depart.data", ONE_DATASET);
+    }
+    let (one, two) = (before.work.samples_per_epoch, plan.work.samples_per_epoch);
+    if one != two {
+        let message = format!("{two} samples cannot stand in the place of {one}, each for the one with its number");
+        faults.add(at, "depart.data", message);
+    }
+    if before.fitted != plan.fitted {
+        faults.add(
+            at,
+            "depart.data",
+            "these data would be scaled otherwise than those that the state has learned from",
+        );
+    }
 }
 
 /// Notes changes after which the state is not a state of the candidate any more. What it computes on may change for
@@ -270,7 +350,7 @@ fn check_state(
         ("model", without_dropout(&before.model) == without_dropout(&after.model)),
         ("base", before.base == after.base),
         ("tokenizer", before.tokenizer == after.tokenizer),
-        ("data", before.data == after.data),
+        ("data", before.data == Data { dataset: before.data.dataset, ..after.data.clone() }),
         ("batching", before.batching == after.batching),
         ("optimizer.kind", before.optimizer.word() == after.optimizer.word()),
         ("optimizer.momentum", moves(&before.optimizer) == moves(&after.optimizer)),

@@ -4,7 +4,8 @@ use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::instant::Instant;
 use xt_core::manifest::branch::{
-    Branch, Change, Departure, Effect, Future, FutureStep, Noise, Purpose, Replicate, Uncertainty,
+    Branch, Change, Departure, Effect, Future, FutureStep, Known, Noise, Proof, Purpose, Rebaseline, Replicate,
+    Uncertainty,
 };
 use xt_core::manifest::calibration::{Calibration, CalibrationScope, Gates, Limit, Measure, Measured, Scatter, Spread};
 use xt_core::manifest::candidate::{CpuCapability, Device, Execution, MathMode, Precision, Regime};
@@ -140,7 +141,7 @@ fn change() -> Change {
 }
 
 pub fn departures() -> Vec<Departure> {
-    let departure = |purpose, set: Vec<Change>, noise, horizons, future| Departure {
+    let departure = |purpose, set: Vec<Change>, noise, horizons, known: Option<Known>| Departure {
         purpose,
         run: digest("run"),
         plan: digest("plan"),
@@ -152,11 +153,13 @@ pub fn departures() -> Vec<Departure> {
         noise,
         replicate: 1,
         horizons,
-        future,
+        future: known.as_ref().map(|_| digest("future")),
+        known,
     };
     let noise = Noise { relative: number(0.125), seed: 3 };
+    let known = Known { low: number(-0.5), high: number(0.125) };
     vec![
-        departure(Purpose::Branch, vec![change()], Some(noise), vec![1, 2], Some(digest("future"))),
+        departure(Purpose::Quality, vec![change()], Some(noise), vec![1, 2], Some(known)),
         departure(Purpose::Rollback, Vec::new(), None, Vec::new(), None),
     ]
 }
@@ -266,6 +269,18 @@ pub fn branches() -> Vec<Branch> {
             peak_memory_bytes: given.map(|_| 7),
         }],
         uncertainty: Uncertainty::None,
+        known: figure.map(|low| Proof { low, high: number(0.5), holds: true }),
+        rebaseline: given.map(|before| Rebaseline {
+            before,
+            after: digest("after"),
+            differences: vec![PinDifference {
+                what: String::from("worker"),
+                recorded: digest("one").to_string(),
+                now: digest("other").to_string(),
+            }],
+            equal_steps: 1,
+            steps: 2,
+        }),
     };
     vec![branch(None, None), branch(Some(digest("calibration")), Some(number(0.125)))]
 }
