@@ -157,8 +157,8 @@ struct DatasetArguments {
     /// Files, and folders of which every file is taken; a path in the manifest starts at the named file or in the named folder
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// What the bytes are: text must be UTF-8, bytes may be anything, jsonl records of a prompt and a completion, of a text, or of a text and its label, csv a table whose first line names the columns, idx images and labels in the form of the MNIST files
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "bytes", "jsonl", "csv", "idx"])]
+    /// What the bytes are: text must be UTF-8, bytes may be anything, jsonl records of a prompt and a completion, of a text, or of a text and its label, csv a table whose first line names the columns, idx and npy images and labels in two files each, in the form of the MNIST files and of NumPy, png images in a folder for each class, safetensors tensors of inputs and targets
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(Format::ALL.iter().map(|format| format.word())))]
     format: String,
     /// What stays together in one split: each file apart, or all files of a folder
     #[arg(long, value_name = "GROUP", default_value = "file", value_parser = ["file", "folder"])]
@@ -443,7 +443,9 @@ fn look(candidate: &Candidate, dataset: &Dataset, store: &Store) -> Result<(Toke
     }
     let (raw, mut tokens) = rows(candidate, &compile::members(candidate, dataset), store)?;
     tokens.count = raw.samples() as u64;
-    let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. }) = &candidate.tokenizer else {
+    let (Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. } | Tokenizer::Tensors { scaling, .. }) =
+        &candidate.tokenizer
+    else {
         return Ok((tokens, Vec::new()));
     };
     let fitted = raw.fit(*scaling).map_err(|faults| faults.within("data"))?;
@@ -648,7 +650,10 @@ fn check_form(format: Format, path: &RelativePath, bytes: &[u8], faults: &mut Fa
         Format::Text | Format::Bytes => check_text(format, path, bytes, faults),
         Format::Jsonl => faults.0.extend(xt_data::records::check(path.as_str(), bytes).0),
         Format::Csv => faults.0.extend(xt_data::table::check(path.as_str(), bytes).0),
-        Format::Idx => faults.0.extend(xt_data::image::check(path.as_str(), bytes).0),
+        Format::Idx | Format::Npy | Format::Png => {
+            faults.0.extend(xt_data::image::check(format, path.as_str(), bytes).0);
+        }
+        Format::Safetensors => faults.0.extend(xt_data::tensors::check(path.as_str(), bytes).0),
     }
 }
 

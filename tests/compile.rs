@@ -18,7 +18,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
     "optimizer":{"kind":"sgd","learning_rate":0.5,"momentum":0.9,"nesterov":true,"weight_decay":0.0,"decay":"all"},
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":{"kind":"none"},
     "batching":{"samples":2,"remainder":"keep","accumulation":1,"accumulation_remainder":"flush"},
-    "length":{"kind":"epochs","epochs":2},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"epochs","epochs":2},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

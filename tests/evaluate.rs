@@ -25,7 +25,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
     "optimizer":{"kind":"sgd","learning_rate":0.01,"momentum":0.0,"nesterov":false,"weight_decay":0.0,"decay":"all"},
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":{"kind":"none"},
     "batching":{"samples":2,"remainder":"drop","accumulation":1,"accumulation_remainder":"drop"},
-    "length":{"kind":"steps","steps":3},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":3},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

@@ -19,13 +19,16 @@ use xt_core::canonical::{Value, parse, parse_all};
 use xt_core::digest::Digest;
 use xt_core::field::{Field as _, Manifest};
 use xt_core::instant::Instant;
+use xt_core::manifest::candidate::Early;
 use xt_core::manifest::intent::Profile;
 use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::replay::{Component, Outcome, Replay, TraceDiff};
-use xt_core::manifest::run::{Run, Status, Taken, TraceReference};
+use xt_core::manifest::run::{Run, Status, StopReason, Taken, TraceReference};
 use xt_core::manifest::snapshot::{Snapshot, SnapshotDiff};
 use xt_core::manifest::trace::{StageName, Step, read_steps};
 use xt_core::name::Name;
+use xt_core::number::Finite;
+use xt_core::verb::compile::{Tokens, compile};
 use xt_core::verb::settle::{AttemptState, RunState};
 use xt_core::verb::snapshot::part;
 use xt_core::verb::weights::{self, views};
@@ -284,6 +287,47 @@ fn a_run_is_drained_and_resumed_more_than_once_and_freezes() {
     assert_eq!(frozen.code, Some(0), "{}", frozen.stderr);
     let replayed: Replay = document(&place.tool("replay", &[&resumed.id().to_string()]), 0);
     assert_eq!((replayed.outcome, replayed.equal_steps, replayed.from), (Outcome::Equal, 60, 0));
+}
+
+/// A plan of 40 steps that stops after step 25: the stand-in's losses are 1 over the number of the step.
+fn stopping(bench: &Bench, behaviour: &str) -> Plan {
+    let plan = bench.plan(behaviour, 40);
+    let mut candidate = plan.native().unwrap().clone();
+    let number = |value| Finite::new(value).unwrap();
+    candidate.stops.early = Early::TrainingLoss {
+        window: 5,
+        target: Some(number(0.044)),
+        patience: None,
+        minimum_improvement: number(0.0),
+        limit: None,
+    };
+    let tokens = Tokens { vocabulary: 256, count: plan.work.tokens, tokenizer_bytes: 0 };
+    compile(candidate, plan.dataset.clone().unwrap(), plan.intent.clone(), plan.seed, tokens).unwrap()
+}
+
+#[test]
+fn a_run_that_its_losses_stop_is_drained_resumed_frozen_and_replayed_as_one_that_was_not_disturbed() {
+    let bench = Bench::new();
+    let undisturbed = bench.run(&stopping(&bench, "slow 20"), &[]).run(Status::Succeeded, 0);
+    assert_eq!((undisturbed.progress.steps, undisturbed.progress.planned), (25, 40));
+    let stopped = undisturbed.progress.stopped.clone().unwrap();
+    assert_eq!((stopped.step, stopped.reason), (25, StopReason::Target));
+    assert!(undisturbed.cause.starts_with("stopped early after step 25 of at most 40"), "{}", undisturbed.cause);
+    let other = Bench::new();
+    let (attempt, part) = drained(&other, &stopping(&other, "slow 20"), &[]);
+    assert!(part.progress.steps < 25 && part.progress.stopped.is_none(), "{:?}", part.progress);
+    let resumed = Ended::of(other.xt_run(&["--resume", attempt.as_str()]).output().unwrap()).run(Status::Succeeded, 0);
+    assert_eq!((resumed.trace.clone(), &resumed.progress), (undisturbed.trace.clone(), &undisturbed.progress));
+    let place = Place(other);
+    let frozen = place.tool("freeze", &[&resumed.id().to_string()]);
+    assert_eq!(frozen.code, Some(0), "{}", frozen.stderr);
+    let replayed: Replay = document(&place.tool("replay", &[&resumed.id().to_string()]), 0);
+    assert_eq!((replayed.outcome, replayed.equal_steps), (Outcome::Equal, 25));
+    assert!(!replayed.outputs.is_empty(), "the model is compared, too");
+    // The control: whoever goes on behind the step that ends the run has failed.
+    let bench = Bench::new();
+    let run = bench.run(&stopping(&bench, "run-on"), &[]).run(Status::Failed, 14);
+    assert!(run.cause.contains("step 26 came, and the run stops early after step 25: target"), "{}", run.cause);
 }
 
 #[test]

@@ -97,7 +97,9 @@ impl Recorded {
 
     /// Whether the replay repeats all of a run that came to its end, so that outputs can be compared.
     pub(crate) fn whole(&self) -> bool {
-        self.run.status == Status::Succeeded && self.steps == self.papers.plan.work.steps
+        let progress = &self.run.progress;
+        let last = progress.stopped.as_ref().map_or(self.papers.plan.work.steps, |stopped| stopped.step);
+        self.run.status == Status::Succeeded && self.steps == last
     }
 }
 

@@ -25,6 +25,7 @@ use xt_core::order::{Shape, Walk, samples_digest};
 use xt_core::random::GENERATOR;
 use xt_core::verb::bind::{CONFIGURATION, WEIGHTS};
 use xt_core::verb::chain::{self, LINES};
+use xt_core::verb::early::Follow;
 use xt_core::verb::snapshot;
 use xt_core::verb::weights::{self, Weights};
 use xt_core::verb::{evaluate, measure};
@@ -234,7 +235,11 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
     }
     println!("stand-in: {} steps", plan.work.steps);
     babble(behaviour, plan, voice)?;
-    let last = span.to_step.unwrap_or(plan.work.steps);
+    let mut last = span.to_step.unwrap_or(plan.work.steps);
+    // The lines before a restored state are those that this worker would have said.
+    let mut early = Follow::new(plan);
+    let before = 1..=span.from.as_ref().map_or(0, |from| from.step);
+    before.for_each(|step| early.take_in(step, loss_of(step)));
     let shape = chain::shape(plan).ok_or_else(|| Error::other("the plan makes no run"))?;
     let start = span.from.as_ref().map_or(0, |from| from.step);
     let (mut chain, mut lines) = (span.from.as_ref().map_or(plan.id(), |from| from.chain), String::new());
@@ -251,6 +256,7 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
             line = line.chain_to(before);
         }
         chain = line.chain;
+        early.take_in(step, line.loss_bits.value());
         if at("break-chain", step) {
             line.learning_rate = finite(0.5);
         }
@@ -267,6 +273,10 @@ fn train(plan: &Plan, span: &Span, ear: &Ear, voice: &mut Voice) -> Result<(), E
         draining |= ear.drained();
         if span.cadence.due(step, last) || (draining && step < last) {
             draining |= shoot(plan, step, ear, voice)?;
+        }
+        if early.stopped().is_some() && behaviour != "run-on" {
+            last = step;
+            break;
         }
         if draining && step < last {
             fs::create_dir(outputs.join("trace"))?;
@@ -379,11 +389,17 @@ fn flood(bytes: u64) -> Result<(), Error> {
     stdout.flush()
 }
 
+/// The loss of a step: it falls towards 0.
+fn loss_of(step: u64) -> f32 {
+    1.0 / f32::from(u16::try_from(step).unwrap_or(u16::MAX))
+}
+
 /// Step `step` of a run with `seed`: what follows from the plan is right, the other figures are made up and differ by seed
 /// and step.
+
 fn line(seed: u64, step: u64, shape: &Shape) -> Result<Step, Error> {
     let digest = |what: &str| Digest::of(format!("{what} {seed} {step}").as_bytes());
-    let loss = 1.0 / f32::from(u16::try_from(step).unwrap_or(u16::MAX));
+    let loss = loss_of(step);
     let mut walk = Walk::new(*shape, seed);
     let batches = walk.step(step - 1);
     let generator = Generator { algorithm: GENERATOR.into(), seed, micro_batch: walk.next_micro_batch(step) };

@@ -17,7 +17,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
         "weight_decay":0.0,"decay":"matrices"},
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":{"kind":"none"},
     "batching":{"samples":2,"remainder":"keep","accumulation":1,"accumulation_remainder":"flush"},
-    "length":{"kind":"steps","steps":12},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":12},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

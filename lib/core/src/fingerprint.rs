@@ -5,11 +5,11 @@ use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::{Field, object};
 use crate::manifest::candidate::{
-    Adapter, Averaging, Base, Batching, Candidate, Clipping, Data, Execution, Group, Length, Model, Objective,
+    Adapter, Averaging, Base, Batching, Candidate, Clipping, Data, Early, Execution, Group, Length, Model, Objective,
     Optimizer, Schedule, Stops, Tokenizer, Treatment,
 };
 use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
-use crate::manifest::encoding::{Column, Holds};
+use crate::manifest::encoding::{Augmentation, Column, Holds};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
 use crate::manifest::network::Convolution;
 use crate::manifest::plan::Plan;
@@ -276,15 +276,37 @@ fn tokenizer_1(tokenizer: &Tokenizer) -> Value {
             ("columns", Value::List(columns.iter().map(column_1).collect())),
             ("scaling", scaling.write()),
         ]),
-        Tokenizer::Image { channels, height, width, classes, scaling } => object([
-            ("kind", "image".into()),
-            ("channels", channels.write()),
-            ("height", height.write()),
-            ("width", width.write()),
+        Tokenizer::Image { channels, height, width, classes, levels, scaling, augmentation } => {
+            let mut all = object([
+                ("kind", "image".into()),
+                ("channels", channels.write()),
+                ("height", height.write()),
+                ("width", width.write()),
+                ("classes", classes.write()),
+                ("scaling", scaling.write()),
+            ]);
+            // What was recorded before there were these keeps its identity.
+            if let Value::Object(members) = &mut all {
+                members.extend(levels.as_ref().map(|levels| ("levels".into(), levels.write())));
+                let changed = *augmentation != Augmentation::NONE;
+                members.extend(changed.then(|| ("augmentation".into(), augmentation_1(*augmentation))));
+            }
+            all
+        }
+        Tokenizer::Tensors { inputs, shape, targets, classes, scaling } => object([
+            ("kind", "tensors".into()),
+            ("inputs", inputs.write()),
+            ("shape", shape.write()),
+            ("targets", targets.write()),
             ("classes", classes.write()),
             ("scaling", scaling.write()),
         ]),
     }
+}
+
+fn augmentation_1(augmentation: Augmentation) -> Value {
+    let Augmentation { shift, mirror, cut_out } = augmentation;
+    object([("shift", shift.write()), ("mirror", mirror.write()), ("cut_out", cut_out.write())])
 }
 
 fn data_1(data: &Data) -> Value {
@@ -428,8 +450,26 @@ fn length_1(length: &Length) -> Value {
 }
 
 fn stops_1(stops: &Stops) -> Value {
-    let Stops { non_finite } = stops;
-    object([("non_finite", non_finite.write())])
+    let Stops { non_finite, early } = stops;
+    let non_finite = ("non_finite", non_finite.write());
+    match early {
+        // What was recorded before there was a choice keeps its identity.
+        Early::None {} => object([non_finite]),
+        Early::TrainingLoss { window, target, patience, minimum_improvement, limit } => object([
+            non_finite,
+            (
+                "early",
+                object([
+                    ("kind", "training-loss".into()),
+                    ("window", window.write()),
+                    ("target", target.write()),
+                    ("patience", patience.write()),
+                    ("minimum_improvement", minimum_improvement.write()),
+                    ("limit", limit.write()),
+                ]),
+            ),
+        ]),
+    }
 }
 
 fn execution_1(execution: &Execution) -> Value {

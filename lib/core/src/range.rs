@@ -57,6 +57,13 @@ impl Range {
     /// Adds the bounds to the JSON Schema of a number.
     pub fn describe(&self, schema: Value) -> Value {
         let Value::Object(mut members) = schema else { return schema };
+        // Where `null` is allowed, the bounds are those of what else may stand there.
+        if let Some(Value::List(options)) = members.get_mut("anyOf") {
+            if let Some(first) = options.first_mut() {
+                *first = self.describe(first.clone());
+            }
+            return Value::Object(members);
+        }
         // A whole bound is written as an integer, so that 1024 stands in a schema and not 1024.0.
         #[expect(clippy::cast_possible_truncation, reason = "the guard admits exact ones only")]
         let bound = |number: f64| match Finite::new(number) {

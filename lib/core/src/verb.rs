@@ -18,6 +18,7 @@ pub mod decide;
 pub mod decision_context;
 pub mod depart;
 pub mod doctor;
+pub mod early;
 pub mod envelope;
 pub mod environment;
 pub mod evaluate;

@@ -6,10 +6,12 @@ use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::{Bundle, Size};
+use xt_core::manifest::candidate::Early;
 use xt_core::manifest::custody::{Custody, State};
 use xt_core::manifest::intent::{Floor, Profile};
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status};
+use xt_core::number::Finite;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::bind::{Evidence, bind};
 use xt_core::verb::chain::Tally;
@@ -131,6 +133,36 @@ fn no_ending_but_success_is_bound_and_every_reason_is_given() {
         at("run#/progress/steps", "bundle.trace"),
     ];
     assert_eq!(all, expected);
+}
+
+/// A run that its losses end after two of four steps: 5.875 and 5.75.
+#[test]
+fn a_run_that_stopped_early_is_bound_where_its_trace_says_so_and_nowhere_else() {
+    let stopped = |target: Option<f64>, limit: Option<f64>, change: &dyn Fn(&mut Run)| {
+        let number = |number: Option<f64>| number.and_then(Finite::new);
+        let plan = evidence::plan_with(Early::TrainingLoss {
+            window: 2,
+            target: number(target),
+            patience: None,
+            minimum_improvement: Finite::ZERO,
+            limit: number(limit),
+        });
+        let steps = evidence::steps(&plan).into_iter().take(2).collect();
+        let tally = evidence::tally(&plan, &evidence::chained(plan.id(), steps));
+        let custody = evidence::custody(&plan);
+        let mut run = evidence::run(&plan, &custody, &tally);
+        change(&mut run);
+        let weights = Ok(tally.last.as_ref().unwrap().parameters);
+        let case = Case { run, plan, custody, tally, weights, averaged: None };
+        let faults = bound(&case, Size::Sealed).err().unwrap_or_default();
+        faults.0.into_iter().map(|fault| (fault.pointer, fault.code)).collect::<Vec<_>>()
+    };
+    assert_eq!(stopped(Some(5.8125), None, &|_| ()), []);
+    let steps = at("run#/progress/steps", "bundle.plan");
+    assert_eq!(stopped(Some(5.8), None, &|_| ()), [steps.clone()], "its losses did not reach the target");
+    let silent = stopped(Some(5.8125), None, &|run| run.progress.stopped = None);
+    assert_eq!(silent, [at("run#/progress/stopped", "bundle.trace")]);
+    assert_eq!(stopped(None, Some(5.0), &|_| ()), [at("run#/progress/stopped", "bundle.stopped")]);
 }
 
 #[test]

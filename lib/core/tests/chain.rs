@@ -4,8 +4,10 @@
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::{Field as _, Manifest as _};
-use xt_core::manifest::candidate::Length;
+use xt_core::manifest::candidate::{Early, Length};
+use xt_core::manifest::run::StopReason;
 use xt_core::manifest::trace::Step;
+use xt_core::number::Finite;
 use xt_core::verb::chain::{Chain, Tally};
 
 #[path = "common/evidence.rs"]
@@ -84,6 +86,31 @@ fn what_does_not_follow_from_the_plan_is_named_though_the_chain_is_right() {
     assert_eq!(rechained(|step| step.generator = step.samples), expected("generator", "trace.plan"));
     assert_eq!(rechained(|step| step.loss = None), expected("loss", "trace.bits"));
     assert_eq!(rechained(|_| ()), []);
+}
+
+/// The losses are 5.875, 5.75, 5.625 and 5.5.
+#[test]
+fn a_step_behind_the_one_that_ends_the_run_is_named() {
+    let rule = |target| Early::TrainingLoss {
+        window: 1,
+        target: Finite::new(target),
+        patience: None,
+        minimum_improvement: Finite::ZERO,
+        limit: None,
+    };
+    let follow = |target, count: usize| {
+        let plan = evidence::plan_with(rule(target));
+        let steps = evidence::steps(&plan).into_iter().take(count).collect();
+        let mut chain = Chain::new(plan.id(), Some(&plan));
+        let lines = evidence::chained(plan.id(), steps);
+        lines.split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(chain.line(line).cloned()));
+        let (tally, faults) = chain.finish();
+        let codes: Vec<&str> = faults.0.iter().map(|fault| fault.code).collect();
+        (tally.stopped.map(|stopped| (stopped.step, stopped.reason)), codes)
+    };
+    assert_eq!(follow(5.75, 2), (Some((2, StopReason::Target)), vec![]));
+    assert_eq!(follow(5.75, 3), (Some((2, StopReason::Target)), vec!["trace.stopped"]));
+    assert_eq!(follow(5.0, 4), (None, vec![]), "a control that its losses do not reach");
 }
 
 #[test]

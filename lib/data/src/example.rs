@@ -6,28 +6,32 @@ use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::dataset::Format;
 use xt_core::verb::evaluate::lines;
 
-use crate::{image, labelled, records, table};
+use crate::{image, labelled, records, table, tensors};
 
-/// The examples of a file: the lines of a text, records, texts without their labels, what the rows of a table say to the model, and the images of a file of
-/// images. A file that is not in its form has none.
+/// The examples of a file: the lines of a text, records, texts without their labels, what the rows of a table say to the model, images, and
+/// the inputs of tensors. A file that is not in its form has none.
 pub fn examples<'a>(tokenizer: &Tokenizer, bytes: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
     match tokenizer {
         Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } => lines(bytes).map(Cow::Borrowed).collect(),
         Tokenizer::Records { .. } => records::examples(bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Labelled { .. } => labelled::examples(bytes).into_iter().map(Cow::Owned).collect(),
         Tokenizer::Table { columns, .. } => table::examples(columns, bytes).into_iter().map(Cow::Owned).collect(),
-        Tokenizer::Image { .. } => image::examples(bytes).into_iter().map(Cow::Borrowed).collect(),
+        Tokenizer::Image { .. } => image::examples(bytes),
+        Tokenizer::Tensors { inputs, .. } => {
+            tensors::examples(Some(inputs), bytes).into_iter().map(Cow::Borrowed).collect()
+        }
     }
 }
 
 /// The examples of a file by its form alone, for whoever knows no columns: lines, those of a table without the one that
-/// names its columns, records, images.
+/// names its columns, records, images, samples of tensors.
 pub fn plain_examples(format: Format, bytes: &[u8]) -> Vec<Cow<'_, [u8]>> {
     match format {
         Format::Text | Format::Bytes => lines(bytes).map(Cow::Borrowed).collect(),
         Format::Csv => lines(bytes).skip(1).map(Cow::Borrowed).collect(),
         Format::Jsonl => records::examples(bytes).into_iter().map(Cow::Owned).collect(),
-        Format::Idx => image::examples(bytes).into_iter().map(Cow::Borrowed).collect(),
+        Format::Idx | Format::Npy | Format::Png => image::examples(bytes),
+        Format::Safetensors => tensors::examples(None, bytes).into_iter().map(Cow::Borrowed).collect(),
     }
 }
 

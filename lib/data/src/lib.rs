@@ -1,4 +1,4 @@
-//! Text to tokens and back, tables and images to rows of numbers: the same code for the compiler, which counts and fits,
+//! Text to tokens and back, tables, images and tensors to rows of numbers: the same code for the compiler, which counts and fits,
 //! and the worker, which trains.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp))]
 
@@ -10,6 +10,7 @@ pub mod labelled;
 pub mod records;
 pub mod rows;
 pub mod table;
+pub mod tensors;
 pub mod text;
 
 pub use corpus::Corpus;

@@ -7,7 +7,7 @@ use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::encoding::{Fitted, Scaling};
 use xt_core::number::Finite;
 
-use crate::{image, table};
+use crate::{image, table, tensors};
 
 /// Faults of files that are told one by one; the rest is counted.
 const TOLD: usize = 200;
@@ -69,8 +69,11 @@ pub fn read(tokenizer: &Tokenizer, files: &[(&str, Vec<u8>)]) -> Result<Raw, Fau
     let mut faults = Faults::new();
     let raw = match tokenizer {
         Tokenizer::Table { columns, .. } => table::read(columns, files, &mut faults),
-        Tokenizer::Image { channels, height, width, classes, .. } => {
-            image::read([*channels, *height, *width], *classes, files, &mut faults)
+        Tokenizer::Image { channels, height, width, classes, levels, .. } => {
+            image::read([*channels, *height, *width], (*classes, levels.as_deref()), files, &mut faults)
+        }
+        Tokenizer::Tensors { inputs, shape, targets, classes, scaling: _ } => {
+            tensors::read(&tensors::Declared { inputs, shape, targets, classes: *classes }, files, &mut faults)
         }
         Tokenizer::Bytes {}
         | Tokenizer::HuggingFace { .. }
@@ -144,6 +147,11 @@ impl Raw {
         }
         Rows { width, values, targets }
     }
+}
+
+/// What a 0 of a file is to the model, when the numbers are scaled by `fitted`.
+pub fn scaled_zero(fitted: Option<&Fitted>) -> f32 {
+    fitted.map_or(0.0, |fitted| narrowed(scaled(0.0, fitted)))
 }
 
 fn scaled(value: f64, fitted: &Fitted) -> f64 {

@@ -5,8 +5,9 @@ use xt_core::digest::{Digest, Hasher};
 use xt_core::field::Field as _;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
-use xt_core::manifest::run::{Progress, Reported};
+use xt_core::manifest::run::{Progress, Reported, StopReason};
 use xt_core::manifest::trace::{Metric, Step};
+use xt_core::verb::early::Follow;
 
 use crate::resume::Before;
 
@@ -36,6 +37,16 @@ pub enum Disagreement {
         found: u64,
         /// The number due.
         expected: u64,
+    },
+    /// A step behind the one that ends the run.
+    #[error("step {found} came, and the run stops early after step {last}: {reason}")]
+    Behind {
+        /// Its number.
+        found: u64,
+        /// The step that ends the run.
+        last: u64,
+        /// Which condition ends it.
+        reason: StopReason,
     },
     /// A line that does not belong to the line before it.
     #[error("the chain breaks at step {step}: expected {expected}, found {found}")]
@@ -110,6 +121,7 @@ pub struct Ledger {
     lines: Hasher,
     steps: u64,
     skipped: u64,
+    early: Follow,
     reported: Option<Reported>,
     end: Option<End>,
     /// The last step that a command named; `None` for the trainer of this toolkit.
@@ -128,6 +140,7 @@ impl Ledger {
             lines: Hasher::new(),
             steps: 0,
             skipped: 0,
+            early: Follow::new(plan),
             reported: None,
             end: None,
             command: plan.command().map(|_| 0),
@@ -137,6 +150,7 @@ impl Ledger {
     /// The same for a run that goes on from a snapshot. The lines before it were taken by another run.
     pub(crate) fn after(mut self, before: &Before) -> Self {
         (self.chain, self.steps, self.skipped) = (before.last.chain, before.last.step, before.skipped);
+        self.early = before.early.clone();
         self
     }
 
@@ -223,10 +237,14 @@ impl Ledger {
         if line.step != expected || expected > self.planned {
             return Err(Disagreement::Order { found: line.step, expected: expected.min(self.planned) });
         }
+        if let Some(stopped) = self.early.stopped() {
+            return Err(Disagreement::Behind { found: line.step, last: stopped.step, reason: stopped.reason });
+        }
         let chain = line.chained(self.chain);
         if line.chain != chain {
             return Err(Disagreement::Chain { step: line.step, expected: chain, found: line.chain });
         }
+        self.early.take_in(line.step, line.loss_bits.value());
         self.chain = chain;
         self.lines.update(line.write().canonical().as_bytes());
         self.lines.update(b"\n");
@@ -281,6 +299,7 @@ impl Ledger {
             updates: if self.measures { 0 } else { self.steps - self.skipped },
             skipped: self.skipped,
             completed: matches!(self.end, Some(End::Completed { .. })),
+            stopped: self.early.stopped().cloned(),
         }
     }
 

@@ -86,7 +86,7 @@ impl Place {
             at_fault: AtFault::Blocked,
             cause: String::new(),
             exit: NO_EXIT,
-            progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false },
+            progress: Progress { planned, steps: 0, updates: 0, skipped: 0, completed: false, stopped: None },
             chain: id,
             stack: None,
             start: scope.from,
@@ -109,6 +109,7 @@ impl Place {
         findings.progress.steps = before.last.step;
         findings.progress.skipped = before.skipped;
         findings.progress.updates = before.last.step - before.skipped;
+        findings.progress.stopped = before.early.stopped().cloned();
         findings.chain = before.last.chain;
         Ok(Some(before))
     }

@@ -1,7 +1,7 @@
 //! How a run ended: one pure rule over what was seen. Success needs the worker's report of completion, a clean exit, and
 //! agreement of both with the plan (E-06, E-07); everything else keeps its own truth (E-08, L67).
 
-use xt_core::manifest::run::{AtFault, ProcessExit, Progress, Status};
+use xt_core::manifest::run::{AtFault, ProcessExit, Progress, Status, StopReason, Stopped};
 
 use crate::ledger::{Disagreement, End};
 
@@ -127,7 +127,12 @@ fn drained(seen: &Seen<'_>, step: u64) -> (Status, String) {
 /// Completion was reported and the exit was clean: now both must agree with the plan.
 fn completed(seen: &Seen<'_>) -> (Status, String) {
     let progress = seen.progress;
-    if progress.steps != progress.planned {
+    let stopped = progress.stopped.as_ref();
+    if stopped.is_some_and(|stopped| stopped.reason == StopReason::Limit) {
+        let cause = format!("completion was reported after step {}, whose training loss holds the run", progress.steps);
+        return (Status::Failed, cause);
+    }
+    if progress.steps != progress.planned && stopped.is_none() {
         let cause = format!("completion was reported after {} of {} steps", progress.steps, progress.planned);
         return (Status::Failed, cause);
     }
@@ -139,6 +144,20 @@ fn completed(seen: &Seen<'_>) -> (Status, String) {
     }
     if let Some(fault) = seen.outputs {
         return (Status::Failed, format!("the outputs are refused: {fault}"));
+    }
+    if let Some(Stopped { step, reason, mean }) = stopped {
+        let mean = mean.map_or_else(|| "not finite".into(), |mean| format!("{mean}"));
+        let why = match reason {
+            StopReason::Target => format!("its mean training loss of {mean} reached the target"),
+            StopReason::Patience | StopReason::Limit => {
+                format!("its mean training loss, {mean} at last, was no better for too long")
+            }
+        };
+        let cause = format!(
+            "stopped early after step {step} of at most {}: {why}; completion reported, exit 0",
+            progress.planned
+        );
+        return (Status::Succeeded, cause);
     }
     let units = if seen.measures { "batches" } else { "steps" };
     (Status::Succeeded, format!("all {} {units} done, completion reported, exit 0", progress.steps))
@@ -223,6 +242,7 @@ fn ending(exit: &ProcessExit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xt_core::number::Finite;
 
     const CLEAN: ProcessExit = ProcessExit { code: Some(0), signal: None };
 
@@ -240,6 +260,7 @@ mod tests {
         full: bool,
         snapshot: Option<u64>,
         disagreement: Option<Disagreement>,
+        stopped: Option<Stopped>,
     }
 
     fn good() -> Case {
@@ -257,6 +278,7 @@ mod tests {
             full: false,
             snapshot: None,
             disagreement: None,
+            stopped: None,
         }
     }
 
@@ -268,7 +290,8 @@ mod tests {
     fn verdict_on(case: &Case, measures: bool) -> Verdict {
         let completed = matches!(case.end, Some(End::Completed { .. }));
         let skipped = case.steps - case.updates;
-        let progress = Progress { planned: 12, steps: case.steps, updates: case.updates, skipped, completed };
+        let stopped = case.stopped.clone();
+        let progress = Progress { planned: 12, steps: case.steps, updates: case.updates, skipped, completed, stopped };
         judge(&Seen {
             measures,
             progress: &progress,
@@ -375,6 +398,28 @@ mod tests {
             Case { exit: CLEAN, ..drained() },
             Case { exit: signalled(9), ..drained() },
             Case { outputs: Some("a socket"), ..drained() },
+        ];
+        for case in lesser {
+            assert_eq!(judged(&case).0, Status::Failed, "{}", judged(&case).1);
+        }
+    }
+
+    #[test]
+    fn a_run_that_its_losses_stop_succeeds_with_fewer_steps_and_one_above_its_limit_never() {
+        let stopped = |step, reason| Some(Stopped { step, reason, mean: Finite::new(0.5) });
+        let early = |reason| Case { steps: 7, updates: 7, stopped: stopped(7, reason), ..good() };
+        let (status, cause) = judged(&early(StopReason::Patience));
+        assert_eq!(status, Status::Succeeded);
+        assert!(
+            cause.starts_with("stopped early after step 7 of at most 12: its mean training loss, 0.5 at"),
+            "{cause}"
+        );
+        assert!(judged(&early(StopReason::Target)).1.contains("0.5 reached the target"));
+        let lesser = [
+            early(StopReason::Limit),
+            Case { stopped: None, ..early(StopReason::Target) },
+            Case { outputs: Some("a socket"), ..early(StopReason::Target) },
+            Case { updates: 0, ..early(StopReason::Target) },
         ];
         for case in lesser {
             assert_eq!(judged(&case).0, Status::Failed, "{}", judged(&case).1);

@@ -10,6 +10,7 @@ use xt_core::manifest::trace::{BadLine, Step, read_step};
 use xt_core::name::Name;
 use xt_core::verb::compare;
 use xt_core::verb::depart::{Origin, check_origin};
+use xt_core::verb::early::Follow;
 use xt_core::verb::snapshot::{check_line, check_plan};
 use xt_store::Store;
 
@@ -29,6 +30,8 @@ pub(crate) struct Before {
     pub(crate) last: Step,
     /// Steps among them whose update was left out.
     pub(crate) skipped: u64,
+    /// What their losses say about an early end.
+    pub(crate) early: Follow,
 }
 
 impl Before {
@@ -65,7 +68,9 @@ impl Before {
             return Err(RuntimeError::Refused(faults));
         };
         let skipped = steps.iter().filter(|step| step.skipped).count() as u64;
-        Ok(Self { snapshot, lines: all[..length].to_vec(), last, skipped })
+        let mut early = Follow::new(plan);
+        steps.iter().for_each(|step| early.take_in(step.step, step.loss_bits.value()));
+        Ok(Self { snapshot, lines: all[..length].to_vec(), last, skipped, early })
     }
 
     /// The files of the snapshot, as inputs of a worker.

@@ -11,6 +11,7 @@ use tch::Tensor;
 use xt_core::manifest::candidate::Tokenizer;
 use xt_core::manifest::plan::Plan;
 
+use crate::augment::Moment;
 use crate::data::records::RecordsData;
 use crate::data::rows::RowsData;
 use crate::data::text::TextData;
@@ -29,6 +30,11 @@ pub trait Data: Debug {
 
     /// A micro-batch of these samples, in fresh tensors that are contiguous and aligned.
     fn batch(&self, samples: &[u64]) -> Result<Batch, TrainError>;
+
+    /// The same to train on: changed at random where the candidate says so.
+    fn training_batch(&self, samples: &[u64], _moment: Moment) -> Result<Batch, TrainError> {
+        self.batch(samples)
+    }
 }
 
 /// Fresh tensors for one micro-batch.

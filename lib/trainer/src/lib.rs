@@ -3,12 +3,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::float_cmp, clippy::cast_precision_loss))]
 
 pub mod adapter;
+pub mod augment;
 pub mod average;
 pub mod base;
 pub mod checkpoint;
 pub mod control;
 pub mod data;
 pub mod dropout;
+pub mod early;
 pub mod evaluate;
 pub mod fault;
 pub mod inputs;

@@ -5,8 +5,10 @@ use tch::Tensor;
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::incident::{LastFinite, Located};
 use xt_core::manifest::trace::{Stage, StageName};
+use xt_core::order::MicroBatch;
 use xt_torch::memory::Flat;
 
+use crate::augment::Moment;
 use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
@@ -28,6 +30,8 @@ pub struct Computed<'a> {
     pub data: &'a dyn Data,
     /// Its parameters before the step.
     pub parameters: &'a Parameters,
+    /// Seed of every draw.
+    pub seed: u64,
 }
 
 /// A tensor by name, with its counts.
@@ -39,11 +43,12 @@ impl Computed<'_> {
     pub fn of_batch(
         &self,
         number: u64,
-        samples: &[u64],
+        micro_batch: &MicroBatch,
         dropout: Option<&Dropout>,
         share: Option<f64>,
     ) -> Result<Option<Located>, TrainError> {
-        let batch = self.data.batch(samples)?;
+        let moment = Moment { seed: self.seed, time: micro_batch.number };
+        let batch = self.data.training_batch(&micro_batch.samples, moment)?;
         let mut input = Counts::default();
         batch.look(&mut input)?;
         let input = input.stage(StageName::Input);

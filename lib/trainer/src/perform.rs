@@ -9,6 +9,7 @@ use xt_core::field::Manifest;
 use xt_core::manifest::candidate::NonFinite;
 use xt_core::manifest::job::{Job, Message};
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::StopReason;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::verb::compile::check_plan;
 
@@ -130,11 +131,13 @@ fn train<W: Write + Send>(
         return Ok(Ending::Held);
     }
     outputs.push(trace::PATH.to_string());
-    if trainer.state.steps < last {
+    // A run that is restored behind the step at which it stopped takes no further one.
+    let stopped = trainer.stops().is_some();
+    if trainer.state.steps < last && !stopped {
         telemetry.say(&Message::Drained { step: trainer.state.steps, outputs })?;
         return Ok(Ending::Drained);
     }
-    if whole {
+    if whole || stopped {
         let parameters = [(checkpoint::FOLDER, trainer.state.parameters.memory())];
         let average = trainer.state.average.as_ref().map(Average::memory);
         let averaged = average.map(|row| (checkpoint::AVERAGED, (&row.layout, &row.values)));
@@ -150,7 +153,7 @@ fn train<W: Write + Send>(
         }
     }
     outputs.sort();
-    telemetry.say(&Message::Completed { steps: last, outputs })?;
+    telemetry.say(&Message::Completed { steps: trainer.state.steps, outputs })?;
     Ok(Ending::Completed)
 }
 
@@ -172,7 +175,7 @@ fn steps<W: Write>(
 ) -> Result<(Option<String>, Vec<String>), TrainError> {
     let hasher = recorder.hasher();
     let mut held = None;
-    while trainer.state.steps < until.last {
+    while trainer.state.steps < until.last && trainer.stops().is_none() {
         let start = Instant::now();
         let step = trainer.step(&hasher)?;
         held = hold(&step.line).filter(|_| until.stops);
@@ -181,11 +184,15 @@ fn steps<W: Write>(
             trainer.locates = false;
             recorder.say(Message::Located { step: trainer.state.steps, place: Box::new(place) })?;
         }
+        let stopped = trainer.stops();
+        let limit = stopped.as_ref().filter(|(reason, _)| *reason == StopReason::Limit);
+        held = held.or_else(|| limit.map(|(_, why)| why.clone()));
         if held.is_some() {
             break;
         }
-        snapshots.after_step(trainer, until.last, recorder)?;
-        if snapshots.begun() == trainer.state.steps && snapshots.draining() && trainer.state.steps < until.last {
+        let last = if stopped.is_some() { trainer.state.steps } else { until.last };
+        snapshots.after_step(trainer, last, recorder)?;
+        if snapshots.begun() == trainer.state.steps && snapshots.draining() && trainer.state.steps < last {
             break;
         }
     }

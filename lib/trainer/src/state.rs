@@ -14,6 +14,7 @@ use xt_torch::memory::Flat;
 use crate::adapter;
 use crate::average::Average;
 use crate::base;
+use crate::early::EarlyStop;
 use crate::fault::TrainError;
 use crate::layout::{self, Layout};
 use crate::optim::{Optim, Row};
@@ -31,6 +32,8 @@ pub struct State {
     pub average: Option<Average>,
     /// The scale of the loss, if it is scaled.
     pub scaler: Option<Scaler>,
+    /// What decides whether the run stops early, if anything does.
+    pub early: Option<EarlyStop>,
     /// Steps taken, skipped ones included: the logical time, the place in the schedule, and the place in the data.
     pub steps: u64,
     /// Seed of every draw.
@@ -44,7 +47,7 @@ pub struct Memory<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a Flat,
-    /// The rows of the optimiser, and those of average and scaler if there are such, sorted by prefix.
+    /// The rows of the optimiser, and those of average, scaler and early stop if there are such, sorted by prefix.
     pub rows: Vec<&'a Row>,
     /// Updates that the optimiser made.
     pub updates: u64,
@@ -61,7 +64,7 @@ pub struct MemoryMut<'a> {
     pub layout: &'a Layout,
     /// Values of the parameters.
     pub values: &'a mut Flat,
-    /// The rows of the optimiser, and those of average and scaler if there are such, sorted by prefix.
+    /// The rows of the optimiser, and those of average, scaler and early stop if there are such, sorted by prefix.
     pub rows: Vec<&'a mut Row>,
     /// Updates that the optimiser made.
     pub updates: &'a mut u64,
@@ -81,26 +84,27 @@ impl State {
         let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;
         let average = Average::new(&candidate.averaging, &parameters)?;
         let scaler = Scaler::new(candidate.precision)?;
-        Ok(Self { parameters, optimizer, average, scaler, steps: 0, seed })
+        let early = EarlyStop::new(&candidate.stops.early)?;
+        Ok(Self { parameters, optimizer, average, scaler, early, steps: 0, seed })
     }
 
     /// Everything there is to remember of a run, to be written. Taken apart without `..`: a new field does not compile
     /// until someone decides where it is written (row R-19).
     pub fn memory(&self) -> Memory<'_> {
-        let Self { parameters, optimizer, average, scaler, steps, seed } = self;
+        let Self { parameters, optimizer, average, scaler, early, steps, seed } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory(), optimizer.memory());
         let beside = average.iter().map(Average::memory).chain(scaler.iter().map(Scaler::memory));
-        let mut rows: Vec<&Row> = beside.chain(rows).collect();
+        let mut rows: Vec<&Row> = beside.chain(early.iter().map(EarlyStop::memory)).chain(rows).collect();
         rows.sort_by_key(|row| row.prefix);
         Memory { layout, values, rows, updates, steps: *steps, seed: *seed }
     }
 
     /// The same, to be filled from a snapshot. The seed is the plan's, and a snapshot with another one is refused.
     pub fn memory_mut(&mut self) -> MemoryMut<'_> {
-        let Self { parameters, optimizer, average, scaler, steps, seed: _ } = self;
+        let Self { parameters, optimizer, average, scaler, early, steps, seed: _ } = self;
         let ((layout, values), (rows, updates)) = (parameters.memory_mut(), optimizer.memory_mut());
         let beside = average.iter_mut().map(Average::memory_mut).chain(scaler.iter_mut().map(Scaler::memory_mut));
-        let mut rows: Vec<&mut Row> = beside.chain(rows).collect();
+        let mut rows: Vec<&mut Row> = beside.chain(early.iter_mut().map(EarlyStop::memory_mut)).chain(rows).collect();
         rows.sort_by_key(|row| row.prefix);
         MemoryMut { layout, values, rows, updates, steps }
     }
@@ -110,7 +114,7 @@ impl State {
         layout::digest(&self.parameters.layout, &[("", &self.parameters.values)])
     }
 
-    /// Digest of the optimiser's state, and of average and scaler where there are such, by name.
+    /// Digest of the optimiser's state, and of average, scaler and early stop where there are such, by name.
     pub fn optimizer_digest(&self) -> Digest {
         let Memory { rows, updates, .. } = self.memory();
         optimizer_digest(layout::digest_of(rows.into_iter().map(Row::part)), updates)

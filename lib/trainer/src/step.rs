@@ -7,6 +7,7 @@ use xt_core::field::Manifest as _;
 use xt_core::manifest::candidate::{Adapter, Candidate, Clipping, NonFinite};
 use xt_core::manifest::incident::Located;
 use xt_core::manifest::plan::Plan;
+use xt_core::manifest::run::StopReason;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
@@ -14,9 +15,11 @@ use xt_core::order::{MicroBatch, Shape, Walk, samples_digest};
 use xt_core::verb::groups::handling;
 use xt_torch::memory::{Flat, floats};
 
+use crate::augment::Moment;
 use crate::average::Average;
 use crate::data::Data;
 use crate::dropout::Dropout;
+use crate::early::{self, EarlyStop};
 use crate::fault::TrainError;
 use crate::layout::Declared;
 use crate::locate;
@@ -86,6 +89,9 @@ impl Trainer {
         if let Some(noise) = left_from.and_then(|departure| departure.noise.as_ref()) {
             noise::add(&mut self.state, noise);
         }
+        if let Some(early) = self.state.early.as_mut().filter(|_| left_from.is_some()) {
+            early.go_on();
+        }
         Ok(())
     }
 
@@ -144,6 +150,9 @@ impl Trainer {
         if let Some(scaler) = &mut self.state.scaler {
             scaler.after(overflowed);
         }
+        if let Some(early) = &mut self.state.early {
+            early.after(loss, !self.plan.is_branch());
+        }
         let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped, scale })?;
         self.unfinished(line, gradients, hasher)
     }
@@ -188,7 +197,8 @@ impl Trainer {
 
     /// What the model gives for one micro-batch, and what was due.
     fn outputs(&self, batch: &MicroBatch, seen: &mut Seen) -> Result<(Tensor, Tensor), TrainError> {
-        let data = self.data.batch(&batch.samples)?;
+        let moment = Moment { seed: self.state.seed, time: batch.number };
+        let data = self.data.training_batch(&batch.samples, moment)?;
         data.look(&mut seen.input)?;
         let dropout = self.dropout_of(batch);
         let look = &mut |name: &str, tensor: &Tensor| {
@@ -206,11 +216,12 @@ impl Trainer {
             model: &*self.model,
             data: &*self.data,
             parameters: &self.state.parameters,
+            seed: self.state.seed,
         };
         let mut found = Vec::new();
         for (number, (batch, share)) in (0..).zip(batches.iter().zip(self.shares(batches)?)) {
             let dropout = self.dropout_of(batch);
-            found.extend(computed.of_batch(number, &batch.samples, dropout.as_ref(), share)?);
+            found.extend(computed.of_batch(number, batch, dropout.as_ref(), share)?);
         }
         // Every micro-batch sees the same parameters: the earliest stage counts, as in the report.
         let first = found.into_iter().min_by_key(|place| (place.stage as u64, place.micro_batch));
@@ -226,6 +237,11 @@ impl Trainer {
             self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
         }
         overflowed
+    }
+
+    /// Why the run ends after the step that was taken last, although more are left; and in words.
+    pub fn stops(&self) -> Option<(StopReason, String)> {
+        self.state.early.as_ref().and_then(EarlyStop::stops)
     }
 
     /// What the loss is multiplied by before it is computed backward.
@@ -262,8 +278,8 @@ impl Trainer {
     /// Counts what an update left: by the glance, or tensor by tensor where that saw something that is not finite.
     fn look_at_update(&self, glance: Glance, counts: &mut Counts) {
         let memory = self.state.memory();
-        // The scaler holds no result of an update.
-        let rows = || memory.rows.iter().filter(|row| row.prefix != scaler::PREFIX);
+        // Scaler and early stop hold no result of an update.
+        let rows = || memory.rows.iter().filter(|row| ![scaler::PREFIX, early::PREFIX].contains(&row.prefix));
         let checked = memory.layout.parameters() + rows().map(|row| row.layout.parameters()).sum::<u64>();
         if counts.settle(checked, glance) {
             return;

@@ -23,8 +23,8 @@ use xt_core::manifest::Artifact;
 use xt_core::manifest::action::Action;
 use xt_core::manifest::candidate::{
     AccumulationRemainder, Averaging, Base, BatchRemainder, Batching, Candidate, Clipping, CpuCapability, Data, Decay,
-    Device, Execution, Group, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision, Regime,
-    Schedule, Stops, Tokenizer, Treatment,
+    Device, Early, Execution, Group, Length, MathMode, Model, NonFinite, Objective, Optimizer, Order, Precision,
+    Regime, Schedule, Stops, Tokenizer, Treatment,
 };
 use xt_core::manifest::command::Hypothesis;
 use xt_core::manifest::comparison::{Comparison, ComparisonContext};
@@ -48,7 +48,7 @@ use xt_core::manifest::reconciliation::Reconciliation;
 use xt_core::manifest::refusal::Refusal;
 use xt_core::manifest::run::{
     AtFault, Calls, Library, Log, Logs, Mapped, Observed, ProcessExit, Progress, Reported, Run, Stack, Start, Status,
-    Taken, TraceReference,
+    StopReason, Stopped, Taken, TraceReference,
 };
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::status::Status as Standing;
@@ -242,7 +242,7 @@ fn candidate(name_of_it: &str, dataset: Digest) -> Candidate {
             accumulation_remainder: AccumulationRemainder::Carry,
         },
         length: Length::Epochs { epochs: 3 },
-        stops: Stops { non_finite: NonFinite::Hold },
+        stops: Stops { non_finite: NonFinite::Hold, early: Early::None {} },
         precision: Precision::Float32,
         execution: Execution {
             device: Device::Cpu,
@@ -274,6 +274,15 @@ fn candidates() -> Vec<Candidate> {
         group("*.wte.weight", trained(Some(number(0.0)))),
         group("*.bias", trained(None)),
     ];
+    let early = |target, patience, limit| Early::TrainingLoss {
+        window: 3,
+        target,
+        patience,
+        minimum_improvement: number(0.01),
+        limit,
+    };
+    second.stops.early = early(Some(number(0.5)), None, Some(number(8.0)));
+    third.stops.early = early(None, Some(2), None);
     let mut all = vec![first, second, third];
     all.extend(recipes::candidates(candidate));
     all
@@ -373,7 +382,7 @@ fn run(plan: &Plan) -> Run {
         at_fault: AtFault::Nobody,
         cause: String::from("completed"),
         exit: ProcessExit { code: Some(0), signal: None },
-        progress: Progress { planned: 33, steps: 33, updates: 33, skipped: 0, completed: true },
+        progress: Progress { planned: 33, steps: 33, updates: 33, skipped: 0, completed: true, stopped: None },
         trace: Some(TraceReference { digest: digest("steps"), steps: 33, chain: digest("chain") }),
         start: Some(Start { run: digest("before"), snapshot: digest("snapshot"), step: 5 }),
         cadence: Cadence { every: Some(10), keep: Some(3), last: true },
@@ -439,6 +448,9 @@ fn runs() -> Vec<Run> {
     silent.stack = Some(stack(false));
     let mut drained = run(&plan);
     drained.status = Status::Drained;
+    let stopped = |reason, mean| Some(Stopped { step: 6, reason, mean });
+    silent.progress.stopped = stopped(StopReason::Target, Some(number(0.5)));
+    drained.progress.stopped = stopped(StopReason::Patience, None);
     let commanded = plans().pop().map(|plan| run(&plan));
     [run(&plan), killed, silent, drained].into_iter().chain(commanded).collect()
 }

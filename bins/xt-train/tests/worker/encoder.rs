@@ -30,7 +30,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"texts",
     "schedule":{"kind":"constant","warmup_steps":2},
     "clipping":{"kind":"norm","maximum":1},
     "batching":{"samples":6,"remainder":"keep","accumulation":2,"accumulation_remainder":"flush"},
-    "length":{"kind":"steps","steps":12},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":12},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

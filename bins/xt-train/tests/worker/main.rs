@@ -3,9 +3,11 @@
 
 mod base;
 mod desk;
+mod early;
 mod encoder;
 mod evaluate;
 mod exact;
+mod forms;
 mod half;
 mod hold;
 mod matrix;

@@ -137,11 +137,11 @@ const EACH: Cadence = Cadence { every: Some(1), keep: None, last: false };
 
 /// What a check looked at.
 #[derive(Clone, Copy, Default)]
-struct Checked {
+pub struct Checked {
     /// Steps that were taken again and compared.
-    steps: usize,
+    pub steps: usize,
     /// Control arms that differed or were refused.
-    controls: usize,
+    pub controls: usize,
 }
 
 impl std::iter::Sum for Checked {
@@ -151,10 +151,10 @@ impl std::iter::Sum for Checked {
 }
 
 /// One combination: a plan, what lays its inputs on a desk, and how a failure names it.
-struct Case {
-    plan: Plan,
-    desk: Box<dyn Fn(&Plan) -> Desk + Sync>,
-    what: String,
+pub struct Case {
+    pub plan: Plan,
+    pub desk: Box<dyn Fn(&Plan) -> Desk + Sync>,
+    pub what: String,
 }
 
 impl Case {
@@ -183,7 +183,7 @@ fn check_all(kind: &str, cases: &[Case]) -> usize {
 
 /// Trains a plan whole, taking each state; restores one of them in a new process; and compares all that follows, line
 /// by line and state by state. Every sixth time the three control arms, too: they must differ.
-fn check(number: u64, case: &Case) -> Checked {
+pub fn check(number: u64, case: &Case) -> Checked {
     let Case { plan, what, .. } = case;
     let desk = || (case.desk)(plan);
     let straight = desk().train_part(plan, None, &EACH, None);

@@ -37,7 +37,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"records",
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},
     "clipping":{"kind":"norm","maximum":1},
     "batching":{"samples":1,"remainder":"keep","accumulation":2,"accumulation_remainder":"flush"},
-    "length":{"kind":"epochs","epochs":2},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"epochs","epochs":2},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

@@ -36,7 +36,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"table","model":MOD
     "schedule":{"kind":"cosine","warmup_steps":2,"final_fraction":0.1},
     "clipping":{"kind":"norm","maximum":1},
     "batching":{"samples":7,"remainder":"keep","accumulation":2,"accumulation_remainder":"flush"},
-    "length":{"kind":"steps","steps":9},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":9},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 
@@ -98,7 +98,8 @@ impl Job {
         if self.images {
             let classes = if self.objective == BINARY { 2 } else { 3 };
             return format!(
-                r#"{{"kind":"image","channels":1,"height":6,"width":5,"classes":{classes},"scaling":"{scaling}"}}"#
+                r#"{{"kind":"image","channels":1,"height":6,"width":5,"classes":{classes},"levels":null,"scaling":"{scaling}",
+                    "augmentation":{{"shift":0,"mirror":false,"cut_out":0}}}}"#
             );
         }
         let target = match self.objective {
@@ -207,6 +208,14 @@ impl Job {
         assert_eq!(left.code, Some(0), "{}", left.stderr);
         left
     }
+}
+
+/// The candidate of images in three classes that reads by `tokenizer`, with nothing dropped.
+pub fn images_of(tokenizer: &str, dataset: Digest) -> Candidate {
+    let job = Job { images: true, objective: CLASSES, dropout: "0.0", ..JOB };
+    let text = CANDIDATE.replace("DATASET", &dataset.to_string()).replacen("MODEL", &job.model(), 1);
+    let text = text.replacen("TOKENIZER", tokenizer, 1).replacen("OBJECTIVE", CLASSES, 1);
+    Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 const ROWS: u64 = 33;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::digest::Digest;
 use crate::field::Range;
-use crate::manifest::encoding::{Column, Scaling, Target};
+use crate::manifest::encoding::{Augmentation, Column, Scaling, Target};
 use crate::manifest::network::{Activation, Convolution};
 pub use crate::manifest::recipe::{
     Averaging, Clipping, Curve, Decay, Group, Objective, Optimizer, Schedule, Treatment,
@@ -277,7 +277,24 @@ crate::choice! {
             width: u64 [Range::from(1.0).to(65_536.0)],
             /// Classes; labels are below it.
             classes: u64 [Range::from(2.0).to(1_048_576.0)],
+            /// The folders of the images, in the order of the classes, where the files are PNG: an image belongs to the class that the folder which holds it is called by. `null` where labels are numbers in files of their own.
+            levels: Option<Vec<String>>,
             /// Which numbers are scaled; a class is none.
+            scaling: Scaling,
+            /// How images are changed at random when they are trained on.
+            augmentation: Augmentation,
+        },
+        /// Samples in safetensors files: in each file one tensor with the inputs, and one with the targets, whose first dimension counts the samples of the file. No other tensor is in it.
+        Tensors "tensors" {
+            /// Name of the tensor with the inputs, in binary32 (`F32`).
+            inputs: String,
+            /// Its dimensions behind the first one, of one sample.
+            shape: Vec<u64>,
+            /// Name of the tensor with the targets, of one dimension.
+            targets: String,
+            /// Classes: targets are whole numbers (`I64`) from 0 and below it. With `null` they are numbers (`F32`).
+            classes: Option<u64> [Range::from(2.0).to(1_048_576.0)],
+            /// Which numbers are scaled; all inputs are scaled together.
             scaling: Scaling,
         },
     }
@@ -386,6 +403,29 @@ crate::record! {
     pub struct Stops {
         /// What a run does at the first step where a stage holds a non-finite value.
         non_finite: NonFinite,
+        /// When it stops because of what it has learned, or has not. The length then is the most that is trained, and schedules run as if all of it were.
+        early: Early,
+    }
+}
+
+crate::choice! {
+    /// When a run stops because of what it has learned, or has not.
+    pub enum Early {
+        /// Never: it goes on to its length.
+        None "none" {},
+        /// By its training loss, as the lines of its trace say it; no held-out data are looked at. After each `window` steps the mean of their losses is looked at once, in binary32. The first condition that holds ends the run at that step, and at least one is declared. A branch takes no notice: it goes on to its horizon.
+        TrainingLoss "training-loss" {
+            /// Steps whose losses make one look.
+            window: u64 [Range::from(1.0).to(1e6)],
+            /// A mean of at most this ends the run, which has succeeded; `null` for none.
+            target: Option<Finite>,
+            /// So many looks in a row without an improvement end the run, which has succeeded; `null` for none.
+            patience: Option<u64> [Range::from(1.0).to(1e6)],
+            /// A mean is an improvement when it lies below the best one by more than this. The first one always is.
+            minimum_improvement: Finite [Range::from(0.0)],
+            /// A mean above this holds the run, which never freezes; `null` for none.
+            limit: Option<Finite>,
+        },
     }
 }
 
@@ -554,7 +594,7 @@ impl Tokenizer {
         match self {
             Self::HuggingFace { digest } => Some(*digest),
             Self::Records { file, .. } | Self::Labelled { file, .. } => *file,
-            Self::Bytes {} | Self::Table { .. } | Self::Image { .. } => None,
+            Self::Bytes {} | Self::Table { .. } | Self::Image { .. } | Self::Tensors { .. } => None,
         }
     }
 
@@ -572,6 +612,16 @@ impl Tokenizer {
             Self::Image { channels, height, width, .. } => {
                 Some(channels.saturating_mul(*height).saturating_mul(*width))
             }
+            Self::Tensors { shape, .. } => Some(shape.iter().fold(1, |all: u64, size| all.saturating_mul(*size))),
+        }
+    }
+
+    /// Channels, height and width of a sample, where it has them.
+    pub fn image(&self) -> Option<[u64; 3]> {
+        match self {
+            Self::Image { channels, height, width, .. } => Some([*channels, *height, *width]),
+            Self::Tensors { shape, .. } => <[u64; 3]>::try_from(shape.as_slice()).ok(),
+            _ => None,
         }
     }
 
@@ -582,6 +632,7 @@ impl Tokenizer {
             Self::Labelled { levels, .. } => Some(Target::Classes(levels.len() as u64)),
             Self::Table { columns, .. } => columns.iter().find_map(Column::target),
             Self::Image { classes, .. } => Some(Target::Classes(*classes)),
+            Self::Tensors { classes, .. } => Some(classes.map_or(Target::Number, Target::Classes)),
         }
     }
 
@@ -609,8 +660,17 @@ impl Tokenizer {
             Self::Table { columns, scaling } => {
                 alloc::format!("rows of {} columns, scaled: {scaling}", columns.len())
             }
-            Self::Image { channels, height, width, classes, scaling } => {
-                alloc::format!("images of {channels} x {height} x {width} in {classes} classes, scaled: {scaling}")
+            Self::Image { channels, height, width, classes, levels, scaling, augmentation } => {
+                let named = levels.as_ref().map_or_else(String::new, |levels| alloc::format!(" {}", levels.join(", ")));
+                let changed = augmentation.describe();
+                alloc::format!(
+                    "images of {channels} x {height} x {width} in {classes} classes{named}, scaled: {scaling}{changed}"
+                )
+            }
+            Self::Tensors { inputs, shape, targets, classes, scaling } => {
+                let due =
+                    classes.map_or_else(|| "a number".into(), |classes| alloc::format!("one of {classes} classes"));
+                alloc::format!("tensors {inputs} of {shape:?}, with {due} in {targets}, scaled: {scaling}")
             }
         }
     }

@@ -38,6 +38,12 @@ crate::words! {
         Csv "csv",
         /// Images and labels in the form of the MNIST files, two files each: `images` in the name of one is `labels` in that of the other, and `idx3` is `idx1`. The two are one lineage group.
         Idx "idx",
+        /// Images and labels as NumPy saves arrays (`.npy`), two files each, named as for `idx`. Images are of (samples, height, width) or (samples, channels, height, width), of bytes (`u1`) or little-endian binary32 (`<f4`), in C order; labels of (samples), `u1` or `<i8`. Objects, which are Python pickles, are refused.
+        Npy "npy",
+        /// Images in folders, one PNG file each of 8-bit grey or RGB; the folder that holds an image is its label.
+        Png "png",
+        /// Tensors by name, as the safetensors library saves them.
+        Safetensors "safetensors",
     }
 }
 

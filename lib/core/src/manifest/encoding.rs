@@ -84,7 +84,7 @@ crate::words! {
 }
 
 crate::record! {
-    /// What was fitted on the finite values of one number column in the training split. All images together are one column, called `pixels`.
+    /// What was fitted on the finite values of one number column in the training split. All images together are one column, called `pixels`, and so are all inputs in tensors, by the name of theirs.
     pub struct Fitted {
         /// The column.
         column: String,
@@ -94,6 +94,36 @@ crate::record! {
         mean: Finite,
         /// Their standard deviation, with the count as divisor; 1 where all are equal.
         deviation: Finite [Range::above(0.0)],
+    }
+}
+
+crate::record! {
+    /// How images are changed at random when they are trained on, and at no other time. Each time an image is seen it is drawn anew, from the run's seed, the number of the micro-batch and the place in it; first it is mirrored, then shifted, then a part is cut out. What comes in, or is cut out, is 0 as in a file.
+    pub struct Augmentation {
+        /// Pixels by which an image is shifted at most, up or down and to the left or right, every number of pixels alike often; 0 shifts none.
+        shift: u64 [Range::from(0.0).to(65_536.0)],
+        /// Whether left and right change places, one time in two.
+        mirror: bool,
+        /// Pixels of a side of the square that is cut out, whose middle is any pixel of the image; what lies outside of the image is not cut (DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017). 0 cuts none.
+        cut_out: u64 [Range::from(0.0).to(65_536.0)],
+    }
+}
+
+impl Copy for Augmentation {}
+
+impl Augmentation {
+    /// Images as they are.
+    pub const NONE: Self = Self { shift: 0, mirror: false, cut_out: 0 };
+
+    /// In words, with a comma in front; nothing where images stay as they are.
+    pub fn describe(&self) -> String {
+        let Self { shift, mirror, cut_out } = *self;
+        let parts = [
+            (mirror, String::from(", mirrored one time in two")),
+            (shift > 0, alloc::format!(", shifted by up to {shift}")),
+            (cut_out > 0, alloc::format!(", a square of {cut_out} cut out")),
+        ];
+        parts.into_iter().filter(|(there, _)| *there).map(|(_, text)| text).collect()
     }
 }
 

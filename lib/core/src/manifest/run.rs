@@ -13,6 +13,7 @@ use crate::manifest::intent::{Intent, Profile};
 use crate::manifest::plan::{Input, Mode};
 use crate::manifest::snapshot::Cadence;
 use crate::name::Name;
+use crate::number::Finite;
 use crate::tag;
 
 crate::record! {
@@ -169,7 +170,7 @@ crate::words! {
         Cancelled "cancelled",
         /// A budget ran out.
         Exhausted "exhausted",
-        /// A stop condition held it: a non-finite stage.
+        /// A stop condition held it: a non-finite stage, or a training loss above its limit.
         Held "held",
         /// It was asked to stop at a step boundary, and another run can go on from its last snapshot.
         Drained "drained",
@@ -219,6 +220,32 @@ crate::record! {
         skipped: u64,
         /// Whether the trainer reported completion.
         completed: bool,
+        /// Where a condition of the candidate ended it before the last step, and why; `null` when none did. The supervisor works it out from the losses that it was told.
+        stopped: Option<Stopped>,
+    }
+}
+
+crate::record! {
+    /// Where a condition ended a run, and why.
+    pub struct Stopped {
+        /// The last step.
+        step: u64 [Range::from(1.0)],
+        /// Which condition.
+        reason: StopReason,
+        /// Mean training loss of the last window; `null` when it is not finite.
+        mean: Option<Finite>,
+    }
+}
+
+crate::words! {
+    /// Which condition of a candidate ended its run.
+    pub enum StopReason {
+        /// The training loss reached its target.
+        Target "target",
+        /// The training loss was not better than its best so often in a row.
+        Patience "patience",
+        /// The training loss was above its limit: the run is held.
+        Limit "limit",
     }
 }
 

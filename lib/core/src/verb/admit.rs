@@ -76,7 +76,7 @@ pub fn admit(
 fn groups(format: Format, files: &[&Offered], by: GroupBy) -> Vec<String> {
     let name = |file: &Offered| match by {
         // Labels stay with their images.
-        GroupBy::File if format == Format::Idx => images_of(file.path.as_str()),
+        GroupBy::File if matches!(format, Format::Idx | Format::Npy) => images_of(file.path.as_str()),
         GroupBy::File => file.path.to_string(),
         GroupBy::Folder => file.path.as_str().rsplit_once('/').map_or(".", |(folder, _)| folder).to_string(),
     };
@@ -107,7 +107,7 @@ fn groups(format: Format, files: &[&Offered], by: GroupBy) -> Vec<String> {
     }
 }
 
-/// The path of the images that a file of labels in the form of the MNIST files belongs to; other paths as they are.
+/// The path of the images that a file of labels belongs to, which is named as the MNIST files are; other paths as they are.
 pub fn images_of(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
     let name = name.replace("labels", "images").replace("idx1", "idx3");

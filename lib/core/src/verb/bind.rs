@@ -18,7 +18,7 @@ use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
 use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Ground, Plan, Role};
-use crate::manifest::run::{Library, Log, Run, Stack, Status};
+use crate::manifest::run::{Library, Log, Run, Stack, Status, StopReason, Stopped};
 use crate::manifest::snapshot::Snapshot;
 use crate::manifest::trace::Step;
 use crate::relpath::RelativePath;
@@ -102,7 +102,7 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
 /// Notes every reason why the run may not be frozen.
 pub fn check(evidence: &Evidence<'_>, faults: &mut Faults) {
     let Evidence { run, plan, custody, trace, weights, averaged, ancestors } = *evidence;
-    check_end(run, plan, faults);
+    check_end(run, plan, trace, faults);
     check_plan(run, plan, faults);
     check_stack(run, plan, faults);
     check_outputs(run, plan, faults);
@@ -157,7 +157,7 @@ pub fn check_bundle(evidence: &Evidence<'_>, bundle: &Bundle, faults: &mut Fault
 }
 
 /// Only a run that ended well and whole.
-fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
+fn check_end(run: &Run, plan: &Plan, trace: Option<&Tally>, faults: &mut Faults) {
     if run.status != Status::Succeeded {
         let message = format!("only a succeeded run is frozen, this one is {}: {}", run.status, run.cause);
         faults.add("run#/status", "bundle.status", message);
@@ -186,8 +186,15 @@ fn check_end(run: &Run, plan: &Plan, faults: &mut Faults) {
         return faults.add("plan#/departure", "bundle.branch", message);
     }
     let free = plan.command().is_some_and(|command| command.steps.is_none());
-    if !free && run.progress.steps != plan.work.steps {
-        let message = format!("the run says {}, its plan {}", run.progress.steps, plan.work.steps);
+    let stopped = trace.and_then(|trace| trace.stopped.as_ref());
+    if let Some(stopped) = stopped.filter(|stopped| stopped.reason == StopReason::Limit) {
+        let message = format!("step {} is above the limit of the training loss, which holds a run", stopped.step);
+        faults.add("run#/progress/stopped", "bundle.stopped", message);
+    }
+    let due = stopped.map_or(plan.work.steps, |stopped| stopped.step);
+    if !free && run.progress.steps != due {
+        let by = if stopped.is_some() { "its trace stops it at" } else { "its plan" };
+        let message = format!("the run says {}, {by} {due}", run.progress.steps);
         faults.add("run#/progress/steps", "bundle.plan", message);
     }
 }
@@ -394,6 +401,11 @@ fn check_trace(run: &Run, plan: &Plan, trace: &Tally, faults: &mut Faults) {
     ];
     for (field, recorded, found) in figures.into_iter().filter(|(_, recorded, found)| recorded != found) {
         add(&format!("/progress/{field}"), format!("the run says {recorded}, {LINES} gives {found}"));
+    }
+    if progress.stopped != trace.stopped {
+        let told = |stopped: &Option<Stopped>| stopped.write().canonical();
+        let (recorded, found) = (told(&progress.stopped), told(&trace.stopped));
+        add("/progress/stopped", format!("the run says {recorded}, {LINES} gives {found}"));
     }
     // A held run says itself that it stopped at such a step.
     if run.status != Status::Held

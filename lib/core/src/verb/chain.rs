@@ -9,10 +9,12 @@ use alloc::string::ToString;
 use crate::digest::{Digest, Hasher};
 use crate::fault::Faults;
 use crate::manifest::plan::Plan;
+use crate::manifest::run::Stopped;
 use crate::manifest::trace::{BadLineProblem, Generator, Step, Trace, read_metric, read_step};
 use crate::number::Finite;
 use crate::order::{Shape, Walk, samples_digest};
 use crate::random::GENERATOR;
+use crate::verb::early::Follow;
 
 /// How messages call the lines of a trace: as a bundle names the file.
 pub const LINES: &str = "trace/steps.jsonl";
@@ -60,6 +62,8 @@ pub struct Tally {
     pub last: Option<Step>,
     /// The good lines of the steps that were asked for.
     pub marks: BTreeMap<u64, Step>,
+    /// Where its losses end the run before the last step, by the plan.
+    pub stopped: Option<Stopped>,
 }
 
 impl Chain {
@@ -139,8 +143,9 @@ impl Chain {
             self.faults.add(LINES, "trace.more", format!("and {left} more faults"));
         }
         let head = Trace { plan: self.plan, steps: self.lines, lines: self.hasher.finish(), chain: self.before };
-        let Self { bytes, skipped, non_finite, last, marks, faults, .. } = self;
-        (Tally { head, bytes, skipped, non_finite, last, marks }, faults)
+        let Self { bytes, skipped, non_finite, last, marks, faults, expected, .. } = self;
+        let stopped = expected.and_then(|expected| expected.early.stopped().cloned());
+        (Tally { head, bytes, skipped, non_finite, last, marks, stopped }, faults)
     }
 }
 
@@ -174,6 +179,7 @@ struct Expected {
     seed: u64,
     /// `None` when the samples are too many to be put in order here.
     walk: Option<Walk>,
+    early: Follow,
 }
 
 impl Expected {
@@ -182,7 +188,7 @@ impl Expected {
         let batching = plan.native()?.batching;
         let of_step = batching.samples.min(shape.samples).saturating_mul(batching.accumulation);
         let few = shape.samples <= MOST_SAMPLES && of_step <= MOST_SAMPLES;
-        Some(Self { shape, seed: plan.seed, walk: few.then(|| Walk::new(shape, plan.seed)) })
+        Some(Self { shape, seed: plan.seed, walk: few.then(|| Walk::new(shape, plan.seed)), early: Follow::new(plan) })
     }
 
     /// Notes what a step says otherwise, and numbers that are not their bits.
@@ -192,6 +198,12 @@ impl Expected {
             faults.add(at("step"), "trace.plan", format!("the run has steps 1 to {}", self.shape.steps));
             return;
         };
+        if let Some(stopped) = self.early.stopped() {
+            let message =
+                format!("the run stops after step {} ({}), and this is a later one", stopped.step, stopped.reason);
+            faults.add(at("step"), "trace.stopped", message);
+        }
+        self.early.take_in(step.step, step.loss_bits.value());
         let (first, count) = self.shape.micro_batches_of(before);
         let mut same = |field: &str, found: &dyn ToString, planned: &dyn ToString| {
             let (found, planned) = (found.to_string(), planned.to_string());

@@ -9,7 +9,9 @@ use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::Manifest;
 use crate::fingerprint;
-use crate::manifest::candidate::{Averaging, Candidate, Clipping, Model, Optimizer, Schedule, Tokenizer, Treatment};
+use crate::manifest::candidate::{
+    Averaging, Candidate, Clipping, Early, Model, Optimizer, Schedule, Tokenizer, Treatment,
+};
 use crate::manifest::command::Hypothesis;
 use crate::manifest::dataset::{Dataset, Member};
 use crate::manifest::encoding::Fitted;
@@ -154,6 +156,16 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
     if let Clipping::Norm { maximum } | Clipping::Value { maximum } = &candidate.clipping {
         single("/clipping/maximum", maximum.get(), faults);
     }
+    if let Early::TrainingLoss { target: None, patience: None, limit: None, .. } = &candidate.stops.early {
+        let message = "a run that may stop early declares a target, a patience or a limit; `none` goes on to the end";
+        faults.add("/stops/early", "early.condition", message);
+    }
+    if let Early::TrainingLoss { target: Some(target), limit: Some(limit), .. } = &candidate.stops.early
+        && target.get() > limit.get()
+    {
+        let message = format!("the target {target} lies above the limit {limit}, so it could never be reached");
+        faults.add("/stops/early/target", "early.condition", message);
+    }
 }
 
 /// A value that 32-bit arithmetic turns into 0 or infinity would not be honoured.
@@ -244,6 +256,12 @@ pub fn compile_seen(
     {
         let message = format!("an average from step {first_step} on never begins in a run of {} steps", shape.steps);
         faults.add("/averaging/first_step", "averaging.first-step", message);
+    }
+    if let Early::TrainingLoss { window, .. } = &candidate.stops.early
+        && *window > shape.steps
+    {
+        let message = format!("a window of {window} steps is never full in a run of {} steps", shape.steps);
+        faults.add("/stops/early/window", "early.window", message);
     }
     let warmup = candidate.schedule.warmup_steps();
     if warmup > shape.steps {
@@ -404,7 +422,7 @@ mod tests {
         "schedule":{"kind":"cosine","warmup_steps":3,"final_fraction":0.13},
         "groups":[],"clipping":{"kind":"norm","maximum":0.7},"averaging":{"kind":"none"},
         "batching":{"samples":3,"remainder":"keep","accumulation":2,"accumulation_remainder":"carry"},
-        "length":{"kind":"epochs","epochs":3},"stops":{"non_finite":"hold"},"precision":"float32",
+        "length":{"kind":"epochs","epochs":3},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
         "execution":{"device":"cpu","threads":1,"cpu_capability":"avx2","math_mode":"avx2-strict","onednn":false},
         "regime":"exact"}"#;
 
@@ -486,6 +504,22 @@ mod tests {
         assert_eq!(pointers(plan(&[("259", "255"), ("257", "null")], 1)), ["/model/vocabulary"]);
     }
 
+    #[test]
+    fn an_early_end_that_can_never_come_is_refused_by_name() {
+        let early = |target: &str, patience: &str, limit: &str, window: u64| {
+            let text = format!(
+                r#""early":{{"kind":"training-loss","window":{window},"target":{target},"patience":{patience},"minimum_improvement":0,"limit":{limit}}}"#
+            );
+            pointers(plan(&[(r#""early":{"kind":"none"}"#, &text)], 1))
+        };
+        assert_eq!(early("1", "null", "null", 33), Vec::<String>::new());
+        assert_eq!(early("1", "null", "null", 34), ["/stops/early/window"]);
+        assert_eq!(early("null", "null", "null", 3), ["/stops/early"]);
+        assert_eq!(early("2", "null", "1", 3), ["/stops/early/target"]);
+        assert_eq!(early("null", "0", "null", 3), ["/stops/early/patience"]);
+        assert_eq!(early("null", "null", "1", 0), ["/stops/early/window"]);
+    }
+
     /// Every pattern that fits nothing is named, and so is one whose parameters are all taken.
     #[test]
     fn a_pattern_that_fits_no_parameter_is_refused_with_every_such_pattern() {
@@ -552,6 +586,10 @@ mod tests {
             ("carry", "flush"),
             ("\"epochs\":3", "\"epochs\":4"),
             ("hold", "record"),
+            (
+                r#""early":{"kind":"none"}"#,
+                r#""early":{"kind":"training-loss","window":1,"target":null,"patience":2,"minimum_improvement":0,"limit":null}"#,
+            ),
             ("\"avx2\"", "\"default\""),
             ("avx2-strict", "compatible"),
             ("\"onednn\":false", "\"onednn\":true"),

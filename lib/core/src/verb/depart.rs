@@ -355,6 +355,7 @@ fn check_state(
         ("optimizer.kind", before.optimizer.word() == after.optimizer.word()),
         ("optimizer.momentum", moves(&before.optimizer) == moves(&after.optimizer)),
         ("averaging", kind(&before.averaging) == kind(&after.averaging)),
+        ("stops.early", before.stops.early == after.stops.early),
         ("precision", scaled(before) == scaled(after) && (any_numbers || before.precision == after.precision)),
         ("execution", before.execution == after.execution || (loose && alike)),
         ("regime", before.regime == after.regime || (loose && alike)),

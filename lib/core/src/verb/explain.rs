@@ -15,7 +15,7 @@ use crate::manifest::intent::{Network, Profile};
 use crate::manifest::plan::{Plan, Role, Work};
 use crate::verb::depart::arm;
 use crate::verb::parameters::{Parameter, parameters};
-use crate::verb::{adapter, base};
+use crate::verb::{adapter, base, early};
 
 /// The lines of the explanation, without line ends.
 pub fn explain(plan: &Plan) -> Vec<String> {
@@ -73,6 +73,7 @@ fn commanded(plan: &Plan, command: &Command) -> Vec<String> {
 fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
     let work = &plan.work;
     let batching = &candidate.batching;
+    let early = early::describe(&candidate.stops.early);
     let base = base::describe(&candidate.base);
     let start = base.as_ref().map_or("random initialisation", |_| "the base");
     let mut lines = Vec::from([format!("  model      {}", model(&candidate.model, start))]);
@@ -89,7 +90,8 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
             candidate.data.order
         ),
         format!(
-            "  steps      {} ({}), each of {} x {}; {} an epoch",
+            "  steps      {}{} ({}), each of {} x {}; {} an epoch",
+            if early.is_some() { "at most " } else { "" },
             work.steps,
             length(&candidate.length),
             batching.accumulation,
@@ -119,6 +121,7 @@ fn native(plan: &Plan, candidate: &Candidate) -> Vec<String> {
             }
         ),
     ]);
+    lines.extend(early.map(|early| format!("  stops      {early}")));
     lines
 }
 

@@ -19,8 +19,8 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
             Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. },
         )
         | (Model::Encoder { .. }, Tokenizer::Labelled { .. })
-        | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. })
-        | (Model::Cnn { .. }, Tokenizer::Image { .. }) => {}
+        | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. } | Tokenizer::Tensors { .. })
+        | (Model::Cnn { .. }, Tokenizer::Image { .. } | Tokenizer::Tensors { .. }) => {}
         (model, tokenizer) => {
             let message = format!("a model `{}` does not read what `{}` gives", model.word(), tokenizer.word());
             return faults.add("/tokenizer/kind", "model.data", message);
@@ -33,12 +33,17 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
             check_widths(widths, faults);
             behind(convolutions, [*height, *width], faults);
             let shape = [*channels, *height, *width];
-            if let Tokenizer::Image { channels, height, width, .. } = &candidate.tokenizer
-                && shape != [*channels, *height, *width]
-            {
-                let message =
-                    format!("the model reads images of {shape:?}, the data are {channels}, {height}, {width}");
-                faults.add("/model", "model.shape", message);
+            match candidate.tokenizer.image() {
+                Some(given) if given == shape => {}
+                Some([channels, height, width]) => {
+                    let message =
+                        format!("the model reads images of {shape:?}, the data are {channels}, {height}, {width}");
+                    faults.add("/model", "model.shape", message);
+                }
+                None => {
+                    let message = "the model reads images: expected three dimensions, channels, height and width";
+                    faults.add("/tokenizer/shape", "model.shape", message);
+                }
             }
         }
     }
@@ -123,7 +128,20 @@ pub(crate) fn objective(candidate: &Candidate, faults: &mut Faults) {
 pub(crate) fn columns(candidate: &Candidate, faults: &mut Faults) {
     let (columns, scaling) = match &candidate.tokenizer {
         Tokenizer::Table { columns, scaling } => (columns.as_slice(), scaling),
-        Tokenizer::Image { scaling, .. } => (&[][..], scaling),
+        Tokenizer::Image { scaling, .. } => {
+            image(&candidate.tokenizer, faults);
+            (&[][..], scaling)
+        }
+        Tokenizer::Tensors { inputs, shape, targets, scaling, .. } => {
+            if inputs == targets {
+                let message = format!("the targets cannot be the tensor of the inputs, {inputs:?}");
+                faults.add("/tokenizer/targets", "tensor.name", message);
+            }
+            if shape.contains(&0) {
+                faults.add("/tokenizer/shape", "tensor.shape", "a dimension of 0 holds nothing");
+            }
+            (&[][..], scaling)
+        }
         Tokenizer::Records { .. } => (&[][..], &Scaling::None),
         Tokenizer::Labelled { levels, .. } => {
             check_levels(levels, "/tokenizer/levels", faults);
@@ -162,6 +180,23 @@ pub(crate) fn columns(candidate: &Candidate, faults: &mut Faults) {
     }
 }
 
+/// Notes classes of images and changes of them that cannot be.
+fn image(tokenizer: &Tokenizer, faults: &mut Faults) {
+    let Tokenizer::Image { height, width, classes, levels, augmentation, .. } = tokenizer else { return };
+    if let Some(levels) = levels {
+        check_levels(levels, "/tokenizer/levels", faults);
+        if levels.len() as u64 != *classes {
+            let message = format!("{} folders are named for {classes} classes", levels.len());
+            faults.add("/tokenizer/levels", "column.levels", message);
+        }
+    }
+    let shift = augmentation.shift;
+    if shift >= *height.min(width) {
+        let message = format!("a shift of {shift} moves all of an image of {height} x {width} out of sight");
+        faults.add("/tokenizer/augmentation/shift", "image.augmentation", message);
+    }
+}
+
 fn check_levels(levels: &[String], at: &str, faults: &mut Faults) {
     if levels.len() < 2 {
         faults.add(at, "column.levels", format!("expected at least two levels, found {}", levels.len()));
@@ -184,7 +219,15 @@ pub(crate) fn format(candidate: &Candidate, dataset: &Dataset, faults: &mut Faul
         | (Tokenizer::Records { .. }, Format::Jsonl)
         | (Tokenizer::Labelled { .. }, Format::Jsonl | Format::Csv)
         | (Tokenizer::Table { .. }, Format::Csv)
-        | (Tokenizer::Image { .. }, Format::Idx) => return,
+        | (Tokenizer::Image { levels: None, .. }, Format::Idx | Format::Npy)
+        | (Tokenizer::Image { levels: Some(_), .. }, Format::Png)
+        | (Tokenizer::Tensors { .. }, Format::Safetensors) => return,
+        (Tokenizer::Image { levels: None, .. }, Format::Png) => {
+            "the dataset holds png in folders: declare their names as `levels`, in the order of the classes".into()
+        }
+        (Tokenizer::Image { levels: Some(_), .. }, format @ (Format::Idx | Format::Npy)) => {
+            format!("the dataset holds {format}, whose labels are numbers and no folders: declare `levels` as null")
+        }
         (_, Format::Bytes) => "the dataset holds bytes, which only the tokenizer `bytes` reads".into(),
         (tokenizer, Format::Jsonl) => {
             format!(
@@ -220,7 +263,11 @@ pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
             )
             .unwrap_or_default(),
         Tokenizer::Labelled { levels, .. } => levels.clone(),
-        Tokenizer::Image { classes, .. } => (0..*classes).map(|class| format!("{class}")).collect(),
+        Tokenizer::Image { levels: Some(levels), .. } => levels.clone(),
+        Tokenizer::Image { classes, .. } | Tokenizer::Tensors { classes: Some(classes), .. } => {
+            (0..*classes).map(|class| format!("{class}")).collect()
+        }
+        Tokenizer::Tensors { classes: None, .. } => alloc::vec::Vec::new(),
         Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => alloc::vec::Vec::new(),
     }
 }

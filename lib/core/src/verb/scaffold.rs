@@ -141,7 +141,7 @@ const REST: &str = r#"  "clipping": {"kind": "norm", "maximum": 1.0},
   "averaging": {"kind": "none"},
   "batching": {"samples": 8, "remainder": "keep", "accumulation": 1, "accumulation_remainder": "flush"},
   "length": {"kind": "steps", "steps": 200},
-  "stops": {"non_finite": "hold"},
+  "stops": {"non_finite": "hold", "early": {"kind": "none"}},
   "precision": "float32",
   "execution": {
     "device": "cpu", "threads": 1, "cpu_capability": "default", "math_mode": "compatible", "onednn": false

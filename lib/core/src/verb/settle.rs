@@ -188,7 +188,7 @@ crate::words! {
         Cancelled "cancelled",
         /// A budget ran out.
         Exhausted "exhausted",
-        /// A stop condition held it: a non-finite stage.
+        /// A stop condition held it: a non-finite stage, or a training loss above its limit.
         Held "held",
         /// The trainer never started.
         NotStarted "not-started",

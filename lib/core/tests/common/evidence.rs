@@ -9,7 +9,7 @@ use xt_core::fault::Faults;
 use xt_core::field::{Field as _, Manifest as _};
 use xt_core::instant::Instant;
 use xt_core::manifest::Artifact;
-use xt_core::manifest::candidate::Candidate;
+use xt_core::manifest::candidate::{Candidate, Early};
 use xt_core::manifest::custody::{Attestation, Control, Custody, Host, Layer, Mount, Principal, Probe, State};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::intent::{Floor, Intent, Profile};
@@ -51,7 +51,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"tiny",
     "optimizer":{"kind":"sgd","learning_rate":0.01,"momentum":0.0,"nesterov":false,"weight_decay":0.0,"decay":"all"},
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":{"kind":"none"},
     "batching":{"samples":2,"remainder":"drop","accumulation":1,"accumulation_remainder":"drop"},
-    "length":{"kind":"steps","steps":4},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":4},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 
@@ -68,8 +68,14 @@ pub fn dataset() -> Dataset {
 
 /// The plan of four steps.
 pub fn plan() -> Plan {
+    plan_with(Early::None {})
+}
+
+/// The same, with a rule for an early end.
+pub fn plan_with(early: Early) -> Plan {
     let text = CANDIDATE.replace("DATASET", &dataset().id().to_string());
-    let candidate = Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap();
+    let mut candidate = Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap();
+    candidate.stops.early = early;
     let mut faults = Faults::new();
     check(&candidate, &dataset(), &Intent::default_for(1), &mut faults);
     assert_eq!(faults, Faults::new());
@@ -253,10 +259,11 @@ pub fn run(plan: &Plan, custody: &Custody, tally: &Tally) -> Run {
         exit: ProcessExit { code: Some(0), signal: None },
         progress: Progress {
             planned: plan.work.steps,
-            steps: plan.work.steps,
-            updates: plan.work.steps,
+            steps: tally.head.steps,
+            updates: tally.head.steps,
             skipped: 0,
             completed: true,
+            stopped: tally.stopped.clone(),
         },
         trace: Some(TraceReference { digest: tally.head.lines, steps: tally.head.steps, chain: tally.head.chain }),
         start: None,

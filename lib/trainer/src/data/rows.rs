@@ -10,6 +10,7 @@ use xt_core::manifest::plan::Plan;
 use xt_core::verb::compile::members;
 use xt_data::{Raw, Rows, Targets, Text};
 
+use crate::augment::{Augment, Moment};
 use crate::data::{Batch, Data};
 use crate::fault::TrainError;
 use crate::inputs;
@@ -18,6 +19,8 @@ use crate::inputs;
 #[derive(Debug)]
 pub struct RowsData {
     rows: Rows,
+    /// How images are changed to train on them, if they are.
+    augment: Option<Augment>,
     /// Whether classes are due as numbers, 0 or 1.
     binary: bool,
 }
@@ -44,7 +47,9 @@ pub(crate) fn file(candidate: &Candidate, folder: &Path) -> Result<Option<Vec<u8
 /// What is scaled.
 pub(crate) const fn scaling(tokenizer: &Tokenizer) -> Scaling {
     match tokenizer {
-        Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. } => *scaling,
+        Tokenizer::Table { scaling, .. } | Tokenizer::Image { scaling, .. } | Tokenizer::Tensors { scaling, .. } => {
+            *scaling
+        }
         Tokenizer::Bytes {}
         | Tokenizer::HuggingFace { .. }
         | Tokenizer::Records { .. }
@@ -65,12 +70,29 @@ impl RowsData {
         if raw.fit(scaling).map_err(TrainError::Data)? != plan.fitted {
             return Err(TrainError::Fitted);
         }
-        Ok(Self::new(raw.scale(&plan.fitted, scaling), &candidate.objective))
+        let augment = Augment::new(&candidate.tokenizer, &plan.fitted);
+        Ok(Self { augment, ..Self::new(raw.scale(&plan.fitted, scaling), &candidate.objective) })
     }
 
     /// These rows, as the objective needs them.
     pub fn new(rows: Rows, objective: &Objective) -> Self {
-        Self { rows, binary: matches!(objective, Objective::BinaryCrossEntropy {}) }
+        Self { rows, augment: None, binary: matches!(objective, Objective::BinaryCrossEntropy {}) }
+    }
+
+    /// A micro-batch whose inputs were changed by `change` before they become a tensor.
+    fn filled(&self, samples: &[u64], change: impl FnOnce(&mut [f32])) -> Result<Batch, TrainError> {
+        let places: Vec<usize> = samples.iter().map(|sample| usize::try_from(*sample).unwrap_or(usize::MAX)).collect();
+        let width = self.rows.width;
+        let mut seen = Vec::with_capacity(places.len().saturating_mul(width));
+        for place in &places {
+            let start = place.checked_mul(width).ok_or_else(|| self.missing(*place))?;
+            let row = start.checked_add(width).and_then(|end| self.rows.values.get(start..end));
+            seen.extend_from_slice(row.ok_or_else(|| self.missing(*place))?);
+        }
+        change(&mut seen);
+        let shape = [places.len(), width].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
+        let due = self.due(&places)?;
+        Ok(Batch { seen: Tensor::f_from_slice(&seen)?.f_view(shape)?, due, tokens: None })
     }
 
     fn due(&self, places: &[usize]) -> Result<Tensor, TrainError> {
@@ -108,17 +130,15 @@ impl Data for RowsData {
     }
 
     fn batch(&self, samples: &[u64]) -> Result<Batch, TrainError> {
-        let places: Vec<usize> = samples.iter().map(|sample| usize::try_from(*sample).unwrap_or(usize::MAX)).collect();
-        let width = self.rows.width;
-        let mut seen = Vec::with_capacity(places.len().saturating_mul(width));
-        for place in &places {
-            let start = place.checked_mul(width).ok_or_else(|| self.missing(*place))?;
-            let row = start.checked_add(width).and_then(|end| self.rows.values.get(start..end));
-            seen.extend_from_slice(row.ok_or_else(|| self.missing(*place))?);
-        }
-        let shape = [places.len(), width].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-        let due = self.due(&places)?;
-        Ok(Batch { seen: Tensor::f_from_slice(&seen)?.f_view(shape)?, due, tokens: None })
+        self.filled(samples, |_| ())
+    }
+
+    fn training_batch(&self, samples: &[u64], moment: Moment) -> Result<Batch, TrainError> {
+        self.filled(samples, |values| {
+            if let Some(augment) = &self.augment {
+                augment.apply(moment, values);
+            }
+        })
     }
 }
 
@@ -153,6 +173,29 @@ mod tests {
         assert_eq!(Vec::<f32>::try_from(data.batch(&[1, 3]).unwrap().due).unwrap(), [1.0, 0.0]);
     }
 
+    /// What evaluates asks for a batch, and what trains for a training batch.
+    #[test]
+    fn images_are_changed_in_batches_to_train_on_and_in_no_others() {
+        let image = |augmentation| Tokenizer::Image {
+            channels: 1,
+            height: 1,
+            width: 3,
+            classes: 4,
+            levels: None,
+            scaling: Scaling::None,
+            augmentation,
+        };
+        let mut data = data(Targets::Classes(vec![0, 1, 2, 3]), &classes());
+        let all = [0, 1, 2, 3];
+        let seen = |batch: Batch| Vec::<f32>::try_from(batch.seen.view(-1)).unwrap();
+        let training = |data: &RowsData, time| seen(data.training_batch(&all, Moment { seed: 1, time }).unwrap());
+        let plain = seen(data.batch(&all).unwrap());
+        assert_eq!(training(&data, 0), plain);
+        data.augment = Augment::new(&image(Augmentation { mirror: true, ..Augmentation::NONE }), &[]);
+        assert!((0..9).any(|time| training(&data, time) != plain));
+        assert_eq!(seen(data.batch(&all).unwrap()), plain);
+    }
+
     /// Row N-03, and what enters the model is counted: inputs and a target that is a number.
     #[test]
     fn batches_are_aligned_and_a_value_that_is_not_finite_is_counted_as_input() {
@@ -172,4 +215,5 @@ mod tests {
     }
 
     use crate::probe::Counts;
+    use xt_core::manifest::encoding::Augmentation;
 }

@@ -23,7 +23,7 @@ const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"test","model":MODE
     "objective":{"kind":"next-token-cross-entropy","label_smoothing":0.0,"z_loss":0.0},"optimizer":OPTIMIZER,
     "schedule":{"kind":"constant","warmup_steps":0},"groups":[],"averaging":{"kind":"none"},"clipping":CLIPPING,
     "batching":{"samples":16,"remainder":"keep","accumulation":1,"accumulation_remainder":"flush"},
-    "length":{"kind":"steps","steps":40},"stops":{"non_finite":"hold"},"precision":"float32",
+    "length":{"kind":"steps","steps":40},"stops":{"non_finite":"hold","early":{"kind":"none"}},"precision":"float32",
     "execution":{"device":"cpu","threads":1,"cpu_capability":"default","math_mode":"compatible","onednn":false},
     "regime":"exact"}"#;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use xt_core::field::Manifest;
 use xt_core::manifest::candidate::{Candidate, LongRecord, Model, Objective, Precision, Predicted, Tokenizer};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
-use xt_core::manifest::encoding::{Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
+use xt_core::manifest::encoding::{Augmentation, Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
 use xt_core::manifest::evaluation::{Evaluator, Overlap, Part, Shared, Slices, Spec, Subject};
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::network::{Activation, Convolution};
@@ -32,7 +32,15 @@ pub fn datasets() -> Vec<Dataset> {
     let mut bytes = dataset(Format::Bytes, &["a.bin"]);
     bytes.splitting.group_by = GroupBy::Folder;
     let images = dataset(Format::Idx, &["x-images-idx3", "x-labels-idx1"]);
-    vec![dataset(Format::Csv, &["a.csv"]), images, bytes, dataset(Format::Jsonl, &["a.jsonl"])]
+    vec![
+        dataset(Format::Csv, &["a.csv"]),
+        images,
+        bytes,
+        dataset(Format::Jsonl, &["a.jsonl"]),
+        dataset(Format::Png, &["t/no/1.png", "t/yes/1.png"]),
+        dataset(Format::Safetensors, &["a.safetensors"]),
+        dataset(Format::Npy, &["x-images.npy", "x-labels.npy"]),
+    ]
 }
 
 fn table(target: Holds, scaling: Scaling) -> Tokenizer {
@@ -88,10 +96,26 @@ fn of_records() -> Vec<Candidate> {
 
 /// A candidate of each family, objective, form of the data and scaling.
 pub fn candidates() -> Vec<Candidate> {
-    let [csv, idx] = [0, 1].map(|index| datasets().swap_remove(index).id());
+    let [csv, idx, png, tensors] = [0, 1, 4, 5].map(|index| datasets().swap_remove(index).id());
     let levels = texts(&["no", "yes"]);
     let keep = NonFiniteCells::Refuse;
-    let image = Tokenizer::Image { channels: 1, height: 8, width: 6, classes: 2, scaling: Scaling::Inputs };
+    let image = |levels, augmentation| Tokenizer::Image {
+        channels: 1,
+        height: 8,
+        width: 6,
+        classes: 2,
+        levels,
+        scaling: Scaling::Inputs,
+        augmentation,
+    };
+    let changed = Augmentation { shift: 1, mirror: true, cut_out: 3 };
+    let of_tensors = |shape: &[u64], classes| Tokenizer::Tensors {
+        inputs: "x".into(),
+        shape: shape.into(),
+        targets: "y".into(),
+        classes,
+        scaling: Scaling::None,
+    };
     let all = [
         (
             csv,
@@ -114,10 +138,13 @@ pub fn candidates() -> Vec<Candidate> {
         (
             csv,
             mlp(1, Activation::Relu),
-            table(Holds::TargetCategory { levels }, Scaling::Inputs),
+            table(Holds::TargetCategory { levels: levels.clone() }, Scaling::Inputs),
             Objective::BinaryCrossEntropy {},
         ),
-        (idx, cnn(), image, plain()),
+        (idx, cnn(), image(None, Augmentation::NONE), plain()),
+        (png, cnn(), image(Some(levels), changed), plain()),
+        (tensors, cnn(), of_tensors(&[1, 8, 6], Some(2)), plain()),
+        (tensors, mlp(1, Activation::Relu), of_tensors(&[3], None), Objective::MeanSquaredError {}),
     ];
     let made = (1..).zip(all).map(|(n, (dataset, model, tokenizer, objective))| {
         let mut made = Candidate { model, tokenizer, objective, ..candidate(&format!("table-{n}"), dataset) };
