@@ -262,12 +262,13 @@ pub fn classes(tokenizer: &Tokenizer) -> alloc::vec::Vec<String> {
                 |column| if let Holds::TargetCategory { levels } = &column.holds { Some(levels.clone()) } else { None },
             )
             .unwrap_or_default(),
-        Tokenizer::Labelled { levels, .. } => levels.clone(),
-        Tokenizer::Image { levels: Some(levels), .. } => levels.clone(),
+        Tokenizer::Labelled { levels, .. } | Tokenizer::Image { levels: Some(levels), .. } => levels.clone(),
         Tokenizer::Image { classes, .. } | Tokenizer::Tensors { classes: Some(classes), .. } => {
             (0..*classes).map(|class| format!("{class}")).collect()
         }
-        Tokenizer::Tensors { classes: None, .. } => alloc::vec::Vec::new(),
-        Tokenizer::Bytes {} | Tokenizer::HuggingFace { .. } | Tokenizer::Records { .. } => alloc::vec::Vec::new(),
+        Tokenizer::Bytes {}
+        | Tokenizer::HuggingFace { .. }
+        | Tokenizer::Records { .. }
+        | Tokenizer::Tensors { classes: None, .. } => alloc::vec::Vec::new(),
     }
 }
