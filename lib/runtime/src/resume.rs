@@ -69,7 +69,9 @@ impl Before {
         };
         let skipped = steps.iter().filter(|step| step.skipped).count() as u64;
         let mut early = Follow::new(plan);
-        steps.iter().for_each(|step| early.take_in(step.step, step.loss_bits.value()));
+        for step in &steps {
+            early.take_in(step.step, step.loss_bits.value());
+        }
         Ok(Self { snapshot, lines: all[..length].to_vec(), last, skipped, early })
     }
 

@@ -56,15 +56,15 @@ impl Augment {
         let Augmentation { shift, mirror, cut_out } = self.augmentation;
         let [_, height, width] = self.shape;
         let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
-        let (shift, side) = (size(shift), size(cut_out));
+        let (shift, edge) = (size(shift), size(cut_out));
         // A half of all words have their first bit.
         let mirrored = mirror && words[0] >> 31 == 1;
         // From -shift to shift, both included.
         let [down, right] = [words[1], words[2]].map(|word| below(word, 2 * shift + 1));
-        // A square around the pixel in the middle; of an even side, one more lies above and to the left.
+        // A square around the pixel in the middle; of an even edge, one more lies above and to the left.
         let square = |word, size| {
             let middle = below(word, size);
-            (middle.saturating_sub(side / 2), (middle + side.div_ceil(2)).min(size))
+            (middle.saturating_sub(edge / 2), (middle + edge.div_ceil(2)).min(size))
         };
         let (rows, columns) = (square(words[3], height), square(words[4], width));
         for plane in image.chunks_exact_mut((height * width).max(1)) {
@@ -74,7 +74,7 @@ impl Augment {
                     let from_y = (y + shift).checked_sub(down).filter(|from| *from < height);
                     let from_x = (x + shift).checked_sub(right).filter(|from| *from < width);
                     let from_x = from_x.map(|from| if mirrored { width - 1 - from } else { from });
-                    let cut = side > 0 && (rows.0..rows.1).contains(&y) && (columns.0..columns.1).contains(&x);
+                    let cut = edge > 0 && (rows.0..rows.1).contains(&y) && (columns.0..columns.1).contains(&x);
                     *value = match (from_y, from_x) {
                         (Some(from_y), Some(from_x)) if !cut => before[from_y * width + from_x],
                         _ => self.background,

@@ -96,7 +96,9 @@ mod tests {
         };
         assert!(EarlyStop::new(&Early::None {}).unwrap().is_none());
         let mut first = EarlyStop::new(&rule).unwrap().unwrap();
-        [3.0, 1.0, 2.5].into_iter().for_each(|loss| first.after(loss, true));
+        for loss in [3.0, 1.0, 2.5] {
+            first.after(loss, true);
+        }
         assert!(first.stops().is_none());
         let mut second = EarlyStop::new(&rule).unwrap().unwrap();
         second.memory_mut().values.values_mut().copy_from_slice(first.memory().values.values());

@@ -35,7 +35,9 @@ fn a_run_that_stops_early_stops_at_the_same_step_from_wherever_it_is_restored() 
     assert_eq!(completed(&whole), 6);
     let steps = whole.steps(&plan);
     let mut follow = Follow::new(&plan);
-    steps.iter().for_each(|step| follow.take_in(step.step, step.loss_bits.value()));
+    for step in &steps {
+        follow.take_in(step.step, step.loss_bits.value());
+    }
     let stopped = follow.stopped().unwrap();
     assert_eq!((stopped.step, stopped.reason, steps.len()), (6, StopReason::Patience, 6));
     for at in 1..=6 {

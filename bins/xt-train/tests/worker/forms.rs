@@ -126,7 +126,9 @@ fn plan(format: Format, files: &Files, tokenizer: &str, seed: u64) -> Plan {
 
 fn desk(plan: &Plan, files: &Files) -> Desk {
     let desk = Desk::new(plan);
-    files.iter().for_each(|(_, bytes)| desk.give(bytes));
+    for (_, bytes) in files {
+        desk.give(bytes);
+    }
     desk
 }
 
