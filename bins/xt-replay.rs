@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 use xt_cli::{Common, Error, Manual, Tool, note};
 use xt_core::fault::{Exit, Faults};
-use xt_runtime::{Clock, Runtime, Signals, worker};
+use xt_runtime::{Clock, Runtime, SecretFile, Signals, worker};
 
 #[path = "xt-replay/admission.rs"]
 mod admission;
@@ -66,7 +66,7 @@ struct Arguments {
     worker: Option<PathBuf>,
     /// Give a secret that the plan's intent declares; /dev/fd/N names an open descriptor
     #[arg(long, value_name = "NAME=FILE")]
-    secret: Vec<String>,
+    secret: Vec<SecretFile>,
     /// Write the report to FILE, which appears only when the replay was equal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,

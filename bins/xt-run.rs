@@ -10,7 +10,7 @@ use xt_cli::{CliError, Common, Error, Manual, Tool, note};
 use xt_core::digest::Digest;
 use xt_core::fault::Exit;
 use xt_core::name::Name;
-use xt_runtime::{Clock, Request, Role, Runtime, Signals, worker};
+use xt_runtime::{Clock, Request, Role, Runtime, SecretFile, Signals, worker};
 use xt_store::Store;
 
 #[path = "xt-run/admission.rs"]
@@ -46,7 +46,7 @@ struct XtRun {
     once: bool,
     /// Give a secret that the plan's intent declares: it reaches the program as a descriptor; /dev/fd/N names an open one
     #[arg(long, value_name = "NAME=FILE", conflicts_with_all = ["attach", "cancel"])]
-    secret: Vec<String>,
+    secret: Vec<SecretFile>,
     /// Experiment that the runs are counted under [default: the one that the plan was compiled for, or "default"]
     #[arg(long, value_name = "NAME|ID", value_parser = identifier)]
     experiment: Option<Name>,

@@ -16,7 +16,7 @@ use xt_core::field::{Field as _, Manifest as _};
 use xt_core::manifest::Artifact;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::{Run, Status, Taken};
-use xt_core::manifest::snapshot::{Part, Snapshot, SnapshotDiff};
+use xt_core::manifest::snapshot::{Part, Snapshot, SnapshotDiff, TensorState};
 use xt_core::name::Name;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::adapter;
@@ -426,8 +426,9 @@ fn print(snapshot: &Snapshot) -> Result<(), Error> {
 /// A snapshot for people.
 fn described(snapshot: &Snapshot) -> String {
     let Snapshot { step, updates, cursor, generator, parameters, optimizer, .. } = snapshot;
-    let elements =
-        |part: &Part| -> u64 { part.tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum() };
+    // A document may claim any shape; whoever restores it holds it against the file.
+    let count = |tensor: &TensorState| tensor.shape.iter().copied().fold(1, u64::saturating_mul);
+    let elements = |part: &Part| part.tensors.iter().map(count).fold(0, u64::saturating_add);
     format!(
         "after step {step} ({updates} updates, {} micro-batches): epoch {}, next sample {} of its order; \
          {} parameters in {} tensors, {} numbers of the optimiser in {} tensors",

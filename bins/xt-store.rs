@@ -313,12 +313,14 @@ fn run(arguments: Arguments, left: &Left) -> Result<Exit, Error> {
         Some(Command::Du) => usage(common),
         Some(Command::Quarantine(quarantine)) => quarantined(common, &quarantine.command),
         Some(Command::Push(push)) => {
-            let (here, other) = (Store::open(&common.store)?, Store::open_or_create(&push.other)?);
-            transfer(common, "push", (&here, &other), &push.names)
+            let here = Store::open(&common.store)?;
+            let names = chosen(&here, &push.names)?;
+            transfer(common, "push", (&here, &Store::open_or_create(&push.other)?), &names)
         }
         Some(Command::Pull(pull)) => {
-            let (other, here) = (Store::open(&pull.other)?, Store::open_or_create(&common.store)?);
-            transfer(common, "pull", (&other, &here), &pull.names)
+            let other = Store::open(&pull.other)?;
+            let names = chosen(&other, &pull.names)?;
+            transfer(common, "pull", (&other, &Store::open_or_create(&common.store)?), &names)
         }
         None => {
             Err(CliError::Usage("say what to do, such as put, get, ls, verify or gc; --help lists all".into()).into())
@@ -710,23 +712,24 @@ fn quarantined(common: &Common, command: &QuarantineCommand) -> Result<Exit, Err
     Ok(Exit::Yes)
 }
 
-fn transfer(common: &Common, label: &str, stores: (&Store, &Store), wanted: &[String]) -> Result<Exit, Error> {
-    let all = stores.0.references()?;
-    let chosen = |reference: &Reference| {
-        let name = reference.name.as_str();
-        let within =
-            |folder: &str| name.strip_prefix(folder.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'));
-        wanted.is_empty() || wanted.iter().any(|wanted| name == wanted || within(wanted))
+/// The references that were named, each or by its folder; all of them when none was. A wrong name is refused before the
+/// store that they go to is made.
+fn chosen(store: &Store, wanted: &[String]) -> Result<Vec<Reference>, Error> {
+    let mut all = store.references()?;
+    let meant = |wanted: &str, name: &str| {
+        let below = name.strip_prefix(wanted.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'));
+        name == wanted || below
     };
-    if let Some(wrong) = wanted.iter().find(|wanted| {
-        let folder = format!("{}/", wanted.trim_end_matches('/'));
-        !all.iter().any(|found| found.name.as_str() == **wanted || found.name.as_str().starts_with(&folder))
-    }) {
+    if let Some(wrong) = wanted.iter().find(|wanted| !all.iter().any(|found| meant(wanted, found.name.as_str()))) {
         return Err(CliError::NotThere(format!("there is no reference {wrong:?}")).into());
     }
-    let names: Vec<Reference> = all.into_iter().filter(chosen).collect();
+    all.retain(|found| wanted.is_empty() || wanted.iter().any(|wanted| meant(wanted, found.name.as_str())));
+    Ok(all)
+}
+
+fn transfer(common: &Common, label: &str, stores: (&Store, &Store), names: &[Reference]) -> Result<Exit, Error> {
     let mut progress = None;
-    let moved = stores.0.copy_to(stores.1, &names, &mut |done, total| {
+    let moved = stores.0.copy_to(stores.1, names, &mut |done, total| {
         progress.get_or_insert_with(|| Progress::new(common, label, total >> 20, "MiB")).update(done >> 20, "");
     })?;
     if let Some(progress) = progress {

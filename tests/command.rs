@@ -505,6 +505,10 @@ fn secrets_that_do_not_match_the_intent_and_runtimes_that_do_not_exist_are_refus
         "{}",
         refused.stderr
     );
+    for form in ["token", "=file", "token="] {
+        let refused = folder.xt("run").args(["--secret", form]).input(plan.clone()).run().expect(2);
+        assert!(refused.stderr.contains("expected NAME=FILE"), "{}", refused.stderr);
+    }
     let refused = folder.xt("run").args(["--secret", &format!("other={file}")]).input(plan).run().expect(10);
     assert!(
         refused.stderr.contains("secret.missing") && refused.stderr.contains("secret.undeclared"),

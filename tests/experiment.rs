@@ -91,7 +91,9 @@ fn an_experiment_that_has_ended_takes_no_plans() {
     let compile = |file: &str| folder.xt("compile").args(["--experiment", "width", file]).run();
     refused(&compile("other.json"), 12, "record.closed");
     let plain = folder.xt("compile").arg("candidate.json").run().expect(0).stdout;
-    refused(&folder.xt("run").input(plain).run(), 12, "record.closed");
+    let outcome = folder.xt("run").input(plain).run();
+    refused(&outcome, 12, "record.closed");
+    assert!(outcome.stderr.contains("--experiment"), "it says what to do: {}", outcome.stderr);
     assert!(experiments(&folder).is_empty());
 }
 

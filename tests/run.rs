@@ -777,3 +777,26 @@ fn a_record_restored_from_an_earlier_copy_gives_no_id_again_that_has_left_someth
         assert!(next.attempt != after.attempt && next.attempt != before.attempt, "{}", next.attempt);
     }
 }
+
+#[test]
+fn a_record_that_was_lost_gives_no_id_again_that_has_left_something_in_quarantine() {
+    let bench = Bench::new();
+    let plan = bench.plan("", 3);
+    let first = bench.run(&plan, &[]).run(Status::Succeeded, 0).attempt;
+    let forget = |attempt: &Name| {
+        for name in ["record.db", "record.db-wal", "record.db-shm"] {
+            std::fs::remove_file(bench.store_path().join(name)).ok();
+        }
+        std::fs::remove_dir_all(bench.run_folder(attempt)).unwrap();
+        std::fs::remove_file(bench.store_path().join("refs/runs").join(attempt.as_str())).unwrap();
+    };
+    forget(&first);
+    let left = bench.store_path().join("quarantine").join(first.as_str());
+    std::fs::create_dir_all(&left).unwrap();
+    let second = bench.run(&plan, &[]).run(Status::Succeeded, 0).attempt;
+    assert_ne!(second, first);
+    // The control: without it the id is free.
+    forget(&second);
+    std::fs::remove_dir(&left).unwrap();
+    assert_eq!(bench.run(&plan, &[]).run(Status::Succeeded, 0).attempt, first);
+}

@@ -113,22 +113,39 @@ fn whoever_signs_later_adds_signatures_beside_those_of_others() {
 fn every_flipped_bit_of_a_signature_takes_it_away() {
     let (folder, _) = signed();
     let path = folder.at("model.tar.zst.intoto.jsonl");
-    let line = fs::read(&path).unwrap().split(|byte| *byte == b'\n').next().unwrap().to_vec();
+    let good = fs::read_to_string(&path).unwrap();
+    let (line, rest) = good.split_once('\n').unwrap();
+    let line = line.as_bytes();
     let places = (0..line.len()).step_by(line.len() / 40);
     let mut refused = 0;
     for place in places {
-        let mut flipped = line.clone();
+        let mut flipped = line.to_vec();
         flipped[place] ^= 4;
-        fs::write(&path, &flipped).unwrap();
+        fs::write(&path, [&flipped, b"\n".as_slice(), rest.as_bytes()].concat()).unwrap();
         let outcome = folder.xt("freeze").args(["verify", "--key", "p256.pem.pub", "model.tar.zst"]).run();
         // The name that a signature gives its key decides nothing.
         let in_key =
-            String::from_utf8_lossy(&line).find("\"keyid\":\"").is_some_and(|at| (at..at + 75).contains(&place));
+            String::from_utf8_lossy(line).find("\"keyid\":\"").is_some_and(|at| (at..at + 75).contains(&place));
         assert!(in_key || matches!(outcome.code, Some(1 | 10)), "{place}: {:?} {}", outcome.code, outcome.stderr);
         refused += usize::from(!in_key);
     }
     assert!(refused > 30, "{refused}");
-    fs::write(&path, &line).unwrap();
+    fs::write(&path, &good).unwrap();
+    assert_eq!(verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]).0.code, Some(0));
+}
+
+#[test]
+fn a_statement_that_was_taken_away_from_beside_another_is_missed() {
+    let (folder, _) = signed();
+    let path = folder.at("model.tar.zst.intoto.jsonl");
+    let good = fs::read_to_string(&path).unwrap();
+    for (kept, gone) in good.lines().zip([statement::CUSTODY, statement::PROVENANCE]) {
+        fs::write(&path, kept).unwrap();
+        let (outcome, report) = verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]);
+        assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.missing"]));
+        assert!(outcome.stderr.contains(gone), "{}", outcome.stderr);
+    }
+    fs::write(&path, good).unwrap();
     assert_eq!(verify(&folder, &["--key", "p256.pem.pub", "model.tar.zst"]).0.code, Some(0));
 }
 
@@ -180,6 +197,8 @@ fn a_signature_of_another_bundle_vouches_for_nothing() {
 fn a_statement_that_says_something_else_of_the_same_files_vouches_for_nothing() {
     let (folder, bundle) = signed();
     let key = PrivateKey::from_pem(&fs::read_to_string(folder.at("p256.pem")).unwrap(), "p256.pem").unwrap();
+    let good = fs::read_to_string(folder.at("model.tar.zst.intoto.jsonl")).unwrap();
+    let custody = good.lines().nth(1).unwrap();
     let said = |kind: &str, predicate: &str| {
         let mut statement = statement::provenance(&bundle, &Run::decode(&run_of(&folder, &bundle)).unwrap());
         let Value::Object(members) = &mut statement else { panic!("a statement is an object") };
@@ -187,7 +206,8 @@ fn a_statement_that_says_something_else_of_the_same_files_vouches_for_nothing() 
         if !predicate.is_empty() {
             members.insert("predicate".into(), parse(predicate.as_bytes()).unwrap());
         }
-        fs::write(folder.at("s.jsonl"), Envelope::sign(&statement, &key).write().canonical()).unwrap();
+        let envelope = Envelope::sign(&statement, &key).write().canonical();
+        fs::write(folder.at("s.jsonl"), format!("{envelope}\n{custody}\n")).unwrap();
         verify(&folder, &["--key", "p256.pem.pub", "--signatures", "s.jsonl", "model.tar.zst"])
     };
     for (kind, predicate) in [
@@ -196,7 +216,7 @@ fn a_statement_that_says_something_else_of_the_same_files_vouches_for_nothing() 
         (statement::PROVENANCE, "{}"),
     ] {
         let (outcome, report) = said(kind, predicate);
-        assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.subject"]), "{kind}");
+        assert_eq!((outcome.code, codes(&report)), (Some(1), vec!["signature.subject", "signature.missing"]), "{kind}");
     }
     // The control: the same statement, unchanged.
     assert_eq!(said(statement::PROVENANCE, "").0.code, Some(0));

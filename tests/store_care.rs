@@ -185,7 +185,10 @@ fn names_are_pushed_and_pulled_whole_or_by_folder_and_never_over_others() {
     let refused = folder.xt("store").args(["push", "far"]).run().expect(12);
     assert!(refused.stderr.contains("runs/one"), "{}", refused.stderr);
     assert_eq!(there(&["refs"]).expect(0).documents().len(), 1, "nothing was named, `else` neither");
-    folder.xt("store").args(["push", "far", "nothing"]).run().expect(11);
+    for wrong in [["push", "new", "runs", "nothing"].as_slice(), &["--store", "new", "pull", "far", "nothing"]] {
+        folder.xt("store").args(wrong).run().expect(11);
+        assert!(!folder.at("new").exists(), "a wrong name is refused before a store is made for it");
+    }
 }
 
 /// So many of each work at once.

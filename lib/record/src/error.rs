@@ -286,6 +286,10 @@ impl Failure for RecordError {
             Self::Older { .. } => "`xt-log rebuild` takes it to the new format; nothing is lost",
             Self::Postponed { .. } => "`xt-log resources` says who has what; --wait waits for it",
             Self::Unavailable { .. } => "`xt-log resources` says what there is; ask for less in the intent",
+            Self::Closed { level: Level::Experiment, .. } => {
+                "what has ended takes in nothing new: name another experiment with --experiment; `xt-log wait` tells how \
+                 this one ended"
+            }
             Self::Locked => "try again; another process is writing",
             Self::ReadOnly => READ_ONLY,
             Self::Io { source, .. } if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) => READ_ONLY,

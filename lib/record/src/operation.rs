@@ -325,7 +325,7 @@ fn unused(transaction: &Transaction<'_>, submission: &Submission, level: Level) 
     let store = transaction.path().map(Path::new).and_then(Path::parent);
     let left = |id: &Name| {
         let there = |folder: &str| store.is_some_and(|store| store.join(folder).join(id.as_str()).exists());
-        there("runs") || there("refs/runs")
+        there("runs") || there("refs/runs") || there("quarantine")
     };
     let mut number = next(transaction, level)?;
     loop {

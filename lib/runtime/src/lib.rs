@@ -62,7 +62,7 @@ pub use run_documents::{Cancel, Ended, Finished, Launched, Order, Started};
 pub use runtime::{Next, Runtime, Sight};
 pub use sample::{SampleEnd, Sampling, sample, writes};
 pub use scope::Scope;
-pub use secrets::Secrets;
+pub use secrets::{SecretFile, Secrets};
 pub use signals::Signals;
 pub use stored_snapshots::{keep_snapshot, taken};
 pub use supervise::{FLAG, supervise_if_asked};

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -24,6 +25,23 @@ const SHORTEST: usize = 8;
 /// A longer one is no secret but data.
 const LONGEST: usize = 1 << 16;
 
+/// Where the bytes of a secret are read from, as a command line says it: `NAME=FILE`. A descriptor is given as `/dev/fd/N`.
+#[derive(Clone, Debug)]
+pub struct SecretFile {
+    name: String,
+    path: PathBuf,
+}
+
+impl FromStr for SecretFile {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
+        let (name, path) = parts.ok_or("expected NAME=FILE")?;
+        Ok(Self { name: name.into(), path: path.into() })
+    }
+}
+
 /// Secrets by name. Their bytes are shown to nobody, not even in debugging output.
 #[derive(Clone, Default)]
 pub struct Secrets(Vec<(String, Vec<u8>)>);
@@ -35,24 +53,19 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Reads the secrets that a command line names as `NAME=FILE`. A descriptor is given as `/dev/fd/N`.
-    pub fn given(arguments: &[String]) -> Result<Self, RuntimeError> {
+    /// Reads the secrets that a command line names.
+    pub fn given(files: &[SecretFile]) -> Result<Self, RuntimeError> {
         let (mut all, mut faults) = (Vec::new(), Faults::new());
-        for argument in arguments {
-            let Some((name, path)) = argument.split_once('=') else {
-                faults.add("--secret", "secret.form", "expected NAME=FILE");
-                continue;
-            };
-            let path = PathBuf::from(path);
+        for SecretFile { name, path } in files {
             let mut bytes = Vec::new();
-            let read = File::open(&path).and_then(|opened| opened.take(LONGEST as u64 + 1).read_to_end(&mut bytes));
-            read.map_err(file("read", &path))?;
+            let read = File::open(path).and_then(|opened| opened.take(LONGEST as u64 + 1).read_to_end(&mut bytes));
+            read.map_err(file("read", path))?;
             if needle(&bytes).len() < SHORTEST || bytes.len() > LONGEST {
                 let message =
                     format!("{name}: a secret has {SHORTEST} to {LONGEST} bytes, a line feed at its end not counted");
                 faults.add("--secret", "secret.length", message);
             }
-            all.push((name.to_string(), bytes));
+            all.push((name.clone(), bytes));
         }
         all.sort();
         if faults.is_empty() { Ok(Self(all)) } else { Err(RuntimeError::Refused(faults)) }

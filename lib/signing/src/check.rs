@@ -9,7 +9,7 @@ use crate::envelope::Envelope;
 use crate::key::PublicKey;
 
 /// The signatures of a bundle by `keys` among `envelopes`; `name` says in messages where those came from. `said` is what its
-/// own evidence says, the statements that vouch for it. That a key has signed none of them is a fault, and so is every
+/// own evidence says, the statements that vouch for it. That a key has not signed each of them is a fault, and so is every
 /// other statement of a key: about other files, or saying something else about these. An envelope that bears the name of a
 /// key and cannot be opened with it is a fault, too, whatever others say: somebody changed it, or uses the name.
 pub fn signatures(
@@ -48,6 +48,15 @@ pub fn signatures(
                 count => format!("none of {count} signatures is by key {id}"),
             };
             faults.add(name, "signature.missing", message);
+        }
+        if found.len() > before {
+            let signed = |predicate: &str| found[before..].iter().any(|one| one.predicate == predicate);
+            for predicate in said.iter().map(statement::predicate).filter(|predicate| !signed(predicate)) {
+                let message = format!(
+                    "key {id} vouches for a part only: its statement {predicate} is not here; it was taken away, or never made"
+                );
+                wrong.push(("signature.missing", message));
+            }
         }
         for (code, message) in wrong {
             faults.add(name, code, message);
