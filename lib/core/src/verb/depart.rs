@@ -394,7 +394,8 @@ fn without_dropout(model: &Model) -> Model {
 
 /// Changes as one text.
 pub fn text(changes: &[Change]) -> String {
-    changes.iter().map(|change| format!("{}={};", change.path, change.value.canonical())).collect()
+    let one = |change: &Change| format!("{}={};", change.path, change.value.canonical());
+    changes.iter().map(one).collect::<Vec<String>>().concat()
 }
 
 /// What a branch is called: what was set, the noise, or `no-op`.

@@ -65,13 +65,13 @@ struct Runs {
 pub(super) fn states(exact: &[Branch], other: &[Branch], faults: &mut Faults) -> Vec<State> {
     let (one, two) = (runs(exact, "exact", faults), runs(other, "other", faults));
     let snapshots: BTreeSet<Digest> = one.keys().chain(two.keys()).copied().collect();
-    let state = |snapshot: Digest| match (one.get(&snapshot), two.get(&snapshot)) {
-        (Some(exact), Some(other)) => state(snapshot, exact, other, faults),
-        _ => {
-            let message = format!("branches of {snapshot} are there in one regime only");
-            faults.add("", "calibration.unpaired", message);
-            None
+    let state = |snapshot: Digest| {
+        if let (Some(exact), Some(other)) = (one.get(&snapshot), two.get(&snapshot)) {
+            return state(snapshot, exact, other, faults);
         }
+        let message = format!("branches of {snapshot} are there in one regime only");
+        faults.add("", "calibration.unpaired", message);
+        None
     };
     let states: Vec<State> = snapshots.into_iter().filter_map(state).collect();
     let some = |arm: &Arm| {
