@@ -52,7 +52,7 @@ fn states() -> [Vec<u8>; 2] {
     let header = "{\"w\":{\"data_offsets\":[0,1200000],\"dtype\":\"F32\",\"shape\":[300000]}}";
     let number = |i: u32| f32::from_bits(0x3f80_0000 | (i.wrapping_mul(2_654_435_761) >> 9)) - 1.5;
     [0.0, 1.0].map(|step: f32| {
-        let weights = (0..300_000_u32).flat_map(|i| (number(i) + number(i ^ 77) * 1e-4 * step).to_le_bytes());
+        let weights = (0..300_000_u32).flat_map(|i| (number(i) + number(i ^ 0x4d) * 1e-4 * step).to_le_bytes());
         let head = (header.len() as u64).to_le_bytes().into_iter().chain(header.bytes());
         head.chain(weights).collect()
     })

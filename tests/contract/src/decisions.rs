@@ -1,7 +1,6 @@
 //! Documents of decisions.
 
 use xt_core::digest::Digest;
-use xt_core::instant::Instant;
 use xt_core::left_out::LeftOut;
 use xt_core::manifest::candidate::Regime;
 use xt_core::manifest::decision::{
@@ -57,7 +56,7 @@ fn execution() -> Inexact {
     Inexact {
         regime: Regime::Field,
         calibration: digest("calibration"),
-        expires: Instant::from_unix(1_900_000_000).unwrap_or_else(|| unreachable!()),
+        expires: crate::documents::instant(1_900_000_000),
         kappa: number(2.0),
         spreads: vec![spread(None), spread(Some("rare"))],
         exact: vec![digest("exact plan")],
@@ -106,6 +105,6 @@ pub fn decisions() -> Vec<Decision> {
     let mut contexts = contexts();
     // Without results every metric is missing, over everything and over a slice.
     contexts[2].results.clear();
-    let now = Instant::from_unix(2_000_000_000).unwrap_or_else(|| unreachable!());
+    let now = crate::documents::instant(2_000_000_000);
     contexts.iter().map(|context| decide(context, Engine::Threshold, now)).collect()
 }

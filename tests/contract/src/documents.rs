@@ -183,7 +183,7 @@ fn number(value: f64) -> Finite {
     Finite::new(value).unwrap_or_else(|| panic!("{value} is finite"))
 }
 
-fn instant(seconds: u64) -> Instant {
+pub(crate) fn instant(seconds: u64) -> Instant {
     Instant::from_unix(seconds).unwrap_or_else(|| panic!("{seconds} is a time"))
 }
 

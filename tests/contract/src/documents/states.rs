@@ -2,7 +2,6 @@
 
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
-use xt_core::instant::Instant;
 use xt_core::manifest::branch::{
     Branch, Change, Departure, Effect, Future, FutureStep, Known, Noise, Proof, Purpose, Rebaseline, Replicate,
     Uncertainty,
@@ -19,7 +18,7 @@ use xt_core::manifest::run::Status;
 use xt_core::manifest::snapshot::{FieldDifference, Part, Snapshot, SnapshotDiff, TensorDifference, TensorState};
 use xt_core::manifest::trace::{Cursor, Generator, StageName};
 
-use super::{digest, number, stack};
+use super::{digest, instant, number, stack};
 
 pub fn snapshot(reported: bool) -> Snapshot {
     let part = |name: &str| Part {
@@ -165,7 +164,7 @@ pub fn departures() -> Vec<Departure> {
 }
 
 pub fn grounds() -> Vec<Ground> {
-    let expires = Instant::from_unix(2_000_000_000).unwrap();
+    let expires = instant(2_000_000_000);
     vec![Ground::Calibration { digest: digest("calibration"), expires }, Ground::Evidence {}]
 }
 
@@ -216,8 +215,8 @@ pub fn calibrations() -> Vec<Calibration> {
             largest: figure,
         }],
         passed: figure.is_some(),
-        made: Instant::from_unix(1_900_000_000).unwrap(),
-        expires: Instant::from_unix(2_000_000_000).unwrap(),
+        made: instant(1_900_000_000),
+        expires: instant(2_000_000_000),
     };
     vec![calibration(None), calibration(Some(number(0.25)))]
 }
