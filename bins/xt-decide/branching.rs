@@ -1,6 +1,7 @@
 //! What came of branches and of models that were trained in a regime that is not exact, and what to ask the exact one.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use xt_cli::{Common, Error};
 use xt_core::digest::Digest;
@@ -58,9 +59,9 @@ fn again(branches: &[Branch], store: &Store) -> Result<Vec<Branch>, Error> {
     let mut all: BTreeMap<Digest, Ran> = BTreeMap::new();
     for (place, branch) in branches.iter().enumerate() {
         for id in branch.replicates.iter().flat_map(|one| [one.run, one.no_op]) {
-            if !all.contains_key(&id) {
+            if let Entry::Vacant(new) = all.entry(id) {
                 let ran = xt_bundle::ran(store, store.manifest(id)?)?;
-                all.insert(id, ran.map_err(|faults| faults.within(&format!("branch {}", place + 1)))?);
+                new.insert(ran.map_err(|faults| faults.within(&format!("branch {}", place + 1)))?);
             }
         }
     }

@@ -62,8 +62,8 @@ pub fn states(store: &Store, every: u64, roots: &[Digest]) -> Result<Evictable, 
                 Err(StoreError::Missing { .. } | StoreError::Damaged { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let named = references.iter().filter(|reference| reference.digest == state.snapshot);
-            let names = named.map(|reference| reference.name.to_string()).collect();
+            let of_state = references.iter().filter(|reference| reference.digest == state.snapshot);
+            let names = of_state.map(|reference| reference.name.to_string()).collect();
             let files = [snapshot.parameters.file, snapshot.optimizer.file];
             candidates.push(State { snapshot: state.snapshot, files, names });
         }

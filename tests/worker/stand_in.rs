@@ -396,7 +396,6 @@ fn loss_of(step: u64) -> f32 {
 
 /// Step `step` of a run with `seed`: what follows from the plan is right, the other figures are made up and differ by seed
 /// and step.
-
 fn line(seed: u64, step: u64, shape: &Shape) -> Result<Step, Error> {
     let digest = |what: &str| Digest::of(format!("{what} {seed} {step}").as_bytes());
     let loss = loss_of(step);

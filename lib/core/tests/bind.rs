@@ -159,7 +159,7 @@ fn a_run_that_stopped_early_is_bound_where_its_trace_says_so_and_nowhere_else() 
     };
     assert_eq!(stopped(Some(5.8125), None, &|_| ()), []);
     let steps = at("run#/progress/steps", "bundle.plan");
-    assert_eq!(stopped(Some(5.8), None, &|_| ()), [steps.clone()], "its losses did not reach the target");
+    assert_eq!(stopped(Some(5.8), None, &|_| ()), [steps], "its losses did not reach the target");
     let silent = stopped(Some(5.8125), None, &|run| run.progress.stopped = None);
     assert_eq!(silent, [at("run#/progress/stopped", "bundle.trace")]);
     assert_eq!(stopped(None, Some(5.0), &|_| ()), [at("run#/progress/stopped", "bundle.stopped")]);

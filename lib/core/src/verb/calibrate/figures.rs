@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn no_pair_widens_its_own_interval_and_horizons_are_kept_apart() {
         let off = case(&[0.0; 4], &[0.1, 0.1, 0.1, 1.0]);
-        assert_eq!(coverage(&[off.clone()], 2.0), Some(0.75));
+        assert_eq!(coverage(core::slice::from_ref(&off), 2.0), Some(0.75));
         assert_eq!(coverage(&[case(&[0.0], &[0.1])], 2.0), None);
         let later = Case { horizon: 2, ..case(&[0.0; 2], &[5.0, 5.0]) };
         assert_eq!(coverage(&[off, later.clone()], 2.0), Some(5.0 / 6.0));
