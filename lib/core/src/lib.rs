@@ -24,4 +24,5 @@ pub mod range;
 pub mod relpath;
 pub mod statistics;
 pub mod tag;
+pub mod tensors;
 pub mod verb;

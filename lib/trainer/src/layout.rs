@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 use xt_core::manifest::candidate::Decay;
+use xt_core::tensors::TensorsHasher;
 use xt_torch::memory::{ALIGNMENT, Flat, bytes};
 
 /// A parameter as a model declares it.
@@ -89,29 +90,20 @@ impl Layout {
     }
 }
 
-/// Digest of named tensors: SHA-256 over `xt.tensors/1`, a zero byte and, sorted by whole name, for each tensor: length
-/// of the name, name, `F32`, number of dimensions, each dimension, and the values, little-endian. Numbers are 8
-/// little-endian bytes. A row stands for all its tensors, named `prefix` and the parameter's name; prefixes are sorted.
+/// Digest of named tensors, sorted by whole name. A row stands for all its tensors, named `prefix` and the parameter's
+/// name; prefixes are sorted.
 pub fn digest(layout: &Layout, rows: &[(&str, &Flat)]) -> Digest {
     digest_of(rows.iter().map(|(prefix, row)| (*prefix, layout, row.values())))
 }
 
 /// The same for rows that each have their own layout.
 pub fn digest_of<'a>(rows: impl Iterator<Item = (&'a str, &'a Layout, &'a [f32])>) -> Digest {
-    let mut hasher = Hasher::new();
-    hasher.update(b"xt.tensors/1\0");
+    let mut hasher = TensorsHasher::new();
     for (prefix, layout, row) in rows {
         for span in layout.spans() {
             let Declared { name, shape, .. } = &span.declared;
-            hasher.update(&((prefix.len() + name.len()) as u64).to_le_bytes());
-            hasher.update(prefix.as_bytes());
-            hasher.update(name.as_bytes());
-            hasher.update(b"F32");
-            hasher.update(&(shape.len() as u64).to_le_bytes());
-            for size in shape {
-                hasher.update(&size.to_le_bytes());
-            }
-            hasher.update(bytes(span.of(row)));
+            hasher.begin([prefix, name], shape.iter().map(|size| size.unsigned_abs()));
+            hasher.values(bytes(span.of(row)));
         }
     }
     hasher.finish()

@@ -117,7 +117,6 @@ fn train<W: Write + Send>(
         cpu_capability: pins.cpu_capability,
         threads: pins.threads,
     })?;
-    snapshots.prepare(&trainer);
     let stops = candidate.stops.non_finite == NonFinite::Hold;
     let length = trainer.state.parameters.layout.length();
     let (held, mut outputs) = scope(|scope| {

@@ -35,6 +35,11 @@ impl Loan {
     pub fn of(prefix: &'static str, layout: &Layout, values: &Flat) -> Self {
         Self { prefix, layout: layout.clone(), values: values.lend() }
     }
+
+    /// What the names of its tensors begin with, where they lie, and the values.
+    pub fn part(&self) -> (&'static str, &Layout, &[f32]) {
+        (self.prefix, &self.layout, self.values.values())
+    }
 }
 
 /// What is to be hashed.
@@ -58,7 +63,7 @@ impl Hashing {
 
     /// Hashes, and gives the rows back.
     fn digest(self) -> Digest {
-        let rows = digest_of(self.rows.iter().map(|row| (row.prefix, &row.layout, row.values.values())));
+        let rows = digest_of(self.rows.iter().map(|row| row.part()));
         self.updates.map_or(rows, |updates| optimizer_digest(rows, updates))
     }
 }

@@ -1,13 +1,14 @@
-//! Snapshots of a run: copied between two steps, written by a thread of their own, restored whole or not at all.
+//! Snapshots of a run: copied and written by a thread of their own, restored whole or not at all.
 //!
-//! A step waits for the copy only. Two frames take turns: while one is written, the next copy goes into the other, and a
-//! third snapshot waits until the first is written.
+//! At the boundary the state is only lent. The thread copies it while the next step computes forward and backward, which
+//! change nothing of it; the update that ends that step waits for the copy if it has to. Two frames take turns: while one
+//! is written, the next copy goes into the other, and a third snapshot waits until the first is written.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use xt_core::digest::Digest;
@@ -23,8 +24,8 @@ use crate::control::{Control, Word};
 use crate::fault::TrainError;
 use crate::inputs;
 use crate::layout::{self, Layout};
-use crate::recorder::Recorder;
-use crate::state::{Memory, State};
+use crate::recorder::{Loan, Recorder};
+use crate::state::State;
 use crate::step::Trainer;
 
 /// How many frames take turns.
@@ -38,8 +39,23 @@ pub struct Frame {
     updates: u64,
     steps: u64,
     position: Option<(Generator, Cursor)>,
-    /// How long the run waited for this copy.
+    /// How long the run waited at the boundary.
     waited: Duration,
+}
+
+/// Everything that a run remembers between two steps, lent where it lies.
+#[derive(Debug)]
+pub struct LentState {
+    /// The parameters.
+    pub parameters: Loan,
+    /// All other rows, sorted by prefix.
+    pub rows: Vec<Loan>,
+    /// Updates that the optimiser made.
+    pub updates: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// The random generator, which holds the seed, and the place in the data.
+    pub position: (Generator, Cursor),
 }
 
 /// A copy of one row.
@@ -51,16 +67,14 @@ struct Copied {
 }
 
 impl Copied {
-    /// One that has its memory already. Values that are not zero make the system hand the memory out now.
-    fn with_memory(length: usize) -> Self {
-        Self { values: vec![1.0; length], ..Self::default() }
-    }
-
-    fn copy(&mut self, prefix: &'static str, layout: &Layout, values: &[f32]) {
+    /// Copies the row, and gives it back.
+    fn copy(&mut self, row: Loan) {
+        let (prefix, layout, values) = row.part();
         self.prefix = prefix;
         self.layout.get_or_insert_with(|| layout.clone());
         self.values.clear();
         self.values.extend_from_slice(values);
+        drop(row);
     }
 
     fn part(&self) -> Option<(&str, &Layout, &[f32])> {
@@ -69,24 +83,14 @@ impl Copied {
 }
 
 impl Frame {
-    /// One that has its memory already: so many values in the parameters, and in each row.
-    fn with_memory(parameters: usize, rows: &[usize]) -> Self {
-        let rows = rows.iter().map(|length| Copied::with_memory(*length)).collect();
-        Self { parameters: Copied::with_memory(parameters), rows, ..Self::default() }
-    }
-
     /// Fills it. Memory that it has from an earlier time is used again, since fresh memory would cost a page fault every
     /// 4 kB.
-    pub(crate) fn copy(&mut self, memory: &Memory<'_>, generator: Generator, cursor: Cursor) {
-        // The seed is in the generator.
-        let Memory { layout, values, rows, updates, steps, seed: _ } = memory;
-        self.parameters.copy("", layout, values.values());
+    fn copy(&mut self, lent: LentState) {
+        let LentState { parameters, rows, updates, steps, position } = lent;
+        self.parameters.copy(parameters);
         self.rows.resize_with(rows.len(), Default::default);
-        for (row, from) in self.rows.iter_mut().zip(rows) {
-            row.copy(from.prefix, &from.layout, from.values.values());
-        }
-        (self.updates, self.steps) = (*updates, *steps);
-        self.position = Some((generator, cursor));
+        self.rows.iter_mut().zip(rows).for_each(|(row, lent)| row.copy(lent));
+        (self.updates, self.steps, self.position) = (updates, steps, Some(position));
     }
 
     /// Writes its files into their folder in `outputs`.
@@ -108,8 +112,6 @@ pub struct Snapshots {
     cadence: Cadence,
     control: Control,
     writer: Option<Writing>,
-    /// Frames that are being made beside the first steps.
-    preparing: Option<JoinHandle<Vec<Frame>>>,
     /// The last step after which a snapshot was begun.
     begun: u64,
     draining: bool,
@@ -120,7 +122,7 @@ pub struct Snapshots {
 /// The thread that writes.
 #[derive(Debug)]
 struct Writing {
-    full: SyncSender<Frame>,
+    due: SyncSender<(Frame, LentState)>,
     written: Receiver<(Frame, Result<(), TrainError>)>,
     /// Frames that were made, and those of them that are at hand.
     made: usize,
@@ -130,28 +132,7 @@ struct Writing {
 impl Snapshots {
     /// Snapshots at `cadence`, written into `outputs`.
     pub const fn new(outputs: PathBuf, cadence: Cadence, control: Control) -> Self {
-        Self {
-            outputs,
-            cadence,
-            control,
-            writer: None,
-            preparing: None,
-            begun: 0,
-            draining: false,
-            waiting: Vec::new(),
-        }
-    }
-
-    /// Begins to make the frames that snapshots by the way will need, so that the first of them waits for a copy and not for
-    /// memory.
-    pub fn prepare(&mut self, trainer: &Trainer) {
-        if self.cadence.every.is_some() {
-            let memory = trainer.state.memory();
-            let length = memory.layout.length();
-            let rows: Vec<usize> = memory.rows.iter().map(|row| row.layout.length()).collect();
-            self.preparing =
-                Some(thread::spawn(move || (0..FRAMES).map(|_| Frame::with_memory(length, &rows)).collect()));
-        }
+        Self { outputs, cadence, control, writer: None, begun: 0, draining: false, waiting: Vec::new() }
     }
 
     /// Whether the run is to stop at the next step boundary.
@@ -159,7 +140,7 @@ impl Snapshots {
         self.draining
     }
 
-    /// Called after each step but one that holds the run: copies the state when it is due, and tells of those that were
+    /// Called after each step but one that holds the run: lends the state to be copied when it is due, and tells of those that were
     /// written meanwhile.
     pub fn after_step<W: Write>(
         &mut self,
@@ -174,10 +155,10 @@ impl Snapshots {
         if self.cadence.due(step, last) || (self.draining && step < last) {
             let begun = Instant::now();
             let mut frame = self.frame(recorder)?;
-            trainer.copy_into(&mut frame);
+            let lent = trainer.lend();
             frame.waited = begun.elapsed();
             self.begun = step;
-            self.writer().full.send(frame).map_err(|_| gone())?;
+            self.writer().due.send((frame, lent)).map_err(|_| gone())?;
         }
         while let Some(written) = self.writer.as_mut().and_then(|writer| writer.written.try_recv().ok()) {
             self.tell(written, recorder)?;
@@ -222,11 +203,6 @@ impl Snapshots {
 
     /// A frame to copy into; waits for one when all are being written.
     fn frame<W: Write>(&mut self, recorder: &mut Recorder<'_, '_, W>) -> Result<Frame, TrainError> {
-        if let Some(preparing) = self.preparing.take() {
-            let frames = preparing.join().map_err(|_| gone())?;
-            self.writer().made = frames.len();
-            self.writer().spare = frames;
-        }
         if let Some(frame) = self.writer().spare.pop() {
             return Ok(frame);
         }
@@ -262,17 +238,18 @@ impl Snapshots {
 
 impl Writing {
     fn start(outputs: PathBuf) -> Self {
-        let (full, frames) = sync_channel::<Frame>(FRAMES);
+        let (due, all) = sync_channel::<(Frame, LentState)>(FRAMES);
         let (done, written) = channel();
         thread::spawn(move || {
-            for frame in frames {
+            for (mut frame, lent) in all {
+                frame.copy(lent);
                 let result = frame.write(&outputs);
                 if done.send((frame, result)).is_err() {
                     break;
                 }
             }
         });
-        Self { full, written, made: 0, spare: Vec::new() }
+        Self { due, written, made: 0, spare: Vec::new() }
     }
 }
 

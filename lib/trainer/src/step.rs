@@ -33,8 +33,8 @@ use crate::probe::{Counts, Glance};
 use crate::recorder::{Coming, Hasher, Hashing, Loan, Unfinished};
 use crate::scaler::{self, Scaler};
 use crate::schedule::learning_rate;
-use crate::snapshot::{self, Frame};
-use crate::state::State;
+use crate::snapshot::{self, LentState};
+use crate::state::{Memory, State};
 
 /// A run in progress.
 #[derive(Debug)]
@@ -95,9 +95,9 @@ impl Trainer {
         Ok(())
     }
 
-    /// Copies everything that a later step depends on into `frame`. Taken apart without `..`: a new field does not compile
+    /// Lends everything that a later step depends on, to be copied beside the next step. Taken apart without `..`: a new field does not compile
     /// until someone decides whether it is remembered.
-    pub fn copy_into(&mut self, frame: &mut Frame) {
+    pub fn lend(&mut self) -> LentState {
         // Plan and data are inputs; the model looks at the parameters; gradients are made anew in each step; the walk keeps
         // an order that it can work out again; a look changes nothing.
         let Self {
@@ -112,7 +112,11 @@ impl Trainer {
             located: _,
             state,
         } = self;
-        frame.copy(&state.memory(), state.generator(walk), state.cursor(walk));
+        let position = (state.generator(walk), state.cursor(walk));
+        // The seed is in the generator.
+        let Memory { layout, values, rows, updates, steps, seed: _ } = state.memory();
+        let rows = rows.into_iter().map(|row| Loan::of(row.prefix, &row.layout, &row.values)).collect();
+        LentState { parameters: Loan::of("", layout, values), rows, updates, steps, position }
     }
 
     /// Takes the next step. The line it gives is not chained yet, and its digests come from `hasher`.

@@ -2,11 +2,12 @@
 
 use safetensors::SafeTensors;
 use xt_core::canonical::parse;
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 use xt_core::field::Manifest;
 use xt_core::manifest::job::Message;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::{Step, read_steps};
+use xt_core::tensors::TensorsHasher;
 
 use crate::desk::{Desk, Left, plan};
 
@@ -99,18 +100,11 @@ fn the_last_digest_of_the_parameters_is_that_of_the_saved_model() {
     let model = SafeTensors::deserialize(&file).unwrap();
     let mut names = model.names();
     names.sort_unstable();
-    let mut hasher = Hasher::new();
-    hasher.update(b"xt.tensors/1\0");
+    let mut hasher = TensorsHasher::new();
     for name in names {
         let tensor = model.tensor(name).unwrap();
-        hasher.update(&(name.len() as u64).to_le_bytes());
-        hasher.update(name.as_bytes());
-        hasher.update(b"F32");
-        hasher.update(&(tensor.shape().len() as u64).to_le_bytes());
-        for size in tensor.shape() {
-            hasher.update(&(*size as u64).to_le_bytes());
-        }
-        hasher.update(tensor.data());
+        hasher.begin(["", name], tensor.shape().iter().map(|size| *size as u64));
+        hasher.values(tensor.data());
     }
     assert_eq!(left.steps(&plan).last().unwrap().parameters, hasher.finish());
     let config = parse(&left.output("model/config.json")).unwrap();

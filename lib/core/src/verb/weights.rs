@@ -11,7 +11,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::canonical::{Value, parse};
-use crate::digest::{Digest, Hasher};
+use crate::digest::Digest;
+use crate::tensors::TensorsHasher;
 
 /// A header may be this long: room for some hundred thousand tensors.
 const LONGEST: u64 = 16 << 20;
@@ -26,7 +27,7 @@ pub struct Weights {
 enum State {
     Length(Vec<u8>),
     Header { length: usize, begun: Vec<u8> },
-    Values { hasher: Hasher, tensors: Vec<Tensor>, left: u64 },
+    Values { hasher: TensorsHasher, tensors: Vec<Tensor>, left: u64 },
     Bad(String),
 }
 
@@ -103,7 +104,7 @@ impl State {
                     return bytes.len();
                 }
                 let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                hasher.update(&bytes[..count]);
+                hasher.values(&bytes[..count]);
                 *left -= count as u64;
                 *left = next(hasher, tensors, *left);
                 count
@@ -119,27 +120,18 @@ fn header_of(length: u64) -> State {
     }
 }
 
-/// SHA-256 over `xt.tensors/1`, a zero byte and, sorted by name, for each tensor: length of the name, name, `F32`,
-/// number of dimensions, each dimension, and the values. Numbers are 8 little-endian bytes. The trainer computes it so.
 fn values_of(mut tensors: Vec<Tensor>) -> State {
-    let mut hasher = Hasher::new();
-    hasher.update(b"xt.tensors/1\0");
+    let mut hasher = TensorsHasher::new();
     tensors.reverse();
     let left = next(&mut hasher, &mut tensors, 0);
     State::Values { hasher, tensors, left }
 }
 
 /// Begins the next tensor when none is `left`; tensors without values are passed on the way.
-fn next(hasher: &mut Hasher, tensors: &mut Vec<Tensor>, mut left: u64) -> u64 {
+fn next(hasher: &mut TensorsHasher, tensors: &mut Vec<Tensor>, mut left: u64) -> u64 {
     while left == 0 {
         let Some(tensor) = tensors.pop() else { return 0 };
-        hasher.update(&(tensor.name.len() as u64).to_le_bytes());
-        hasher.update(tensor.name.as_bytes());
-        hasher.update(b"F32");
-        hasher.update(&(tensor.shape.len() as u64).to_le_bytes());
-        for size in &tensor.shape {
-            hasher.update(&size.to_le_bytes());
-        }
+        hasher.begin(["", &tensor.name], tensor.shape.iter().copied());
         left = tensor.bytes;
     }
     left
@@ -246,26 +238,16 @@ mod tests {
         file(&tensors.into_iter().map(|(name, shape, values)| (name.to_string(), (shape, values))).collect())
     }
 
-    /// The same, written out by hand.
     #[test]
-    fn the_digest_is_the_one_that_a_trace_states() {
-        let number = |n: u64| n.to_le_bytes().to_vec();
-        let tensor = |name: &str, shape: &[u64], values: &[f32]| {
-            let mut bytes = number(name.len() as u64);
-            bytes.extend(name.as_bytes());
-            bytes.extend(b"F32");
-            bytes.extend(number(shape.len() as u64));
-            bytes.extend(shape.iter().flat_map(|size| number(*size)));
-            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            bytes
-        };
-        let all = [
-            b"xt.tensors/1\0".to_vec(),
-            tensor("a", &[3], &[0.5, -0.0, 7.0]),
-            tensor("b.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
-            tensor("none", &[0, 4], &[]),
-        ];
-        assert_eq!(Weights::of(&sample()), Ok(Digest::of(&all.concat())));
+    fn the_digest_is_that_of_the_tensors_by_name() {
+        let mut hasher = TensorsHasher::new();
+        let tensors: [(&str, &[u64], &[f32]); 3] =
+            [("a", &[3], &[0.5, -0.0, 7.0]), ("b.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0]), ("none", &[0, 4], &[])];
+        for (name, shape, values) in tensors {
+            hasher.begin(["", name], shape.iter().copied());
+            values.iter().for_each(|value| hasher.values(&value.to_le_bytes()));
+        }
+        assert_eq!(Weights::of(&sample()), Ok(hasher.finish()));
     }
 
     #[test]
