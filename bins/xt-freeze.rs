@@ -20,6 +20,7 @@ use xt_core::manifest::bundle::{Bundle, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
 use xt_core::verb::{mlbom, rocrate, statement};
+use xt_record::Record;
 use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
 
@@ -277,10 +278,26 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
     Ok(Exit::Yes)
 }
 
-/// A record counts only if the store holds it: a file can say anything.
+/// A run record counts only if the store holds it, and if the event record of the store says nothing else about its attempt:
+/// anybody can write a file, and put it into a store.
 fn known(store: &Store, run: &Run) -> Result<(), Error> {
     let digest = run.id();
-    if store.contains(digest)? { Ok(()) } else { Err(StoreError::Missing { digest }.into()) }
+    if !store.contains(digest)? {
+        return Err(StoreError::Missing { digest }.into());
+    }
+    let path = store.record_path();
+    let attempts =
+        if path.exists() { Record::open_read_only(&path)?.attempts_named(run.attempt.as_str())? } else { vec![] };
+    let Some(attempt) = attempts.iter().find(|attempt| attempt.id == run.attempt) else { return Ok(()) };
+    let mut faults = Faults::new();
+    match attempt.run_record {
+        Some(ended) if ended == digest => return Ok(()),
+        Some(ended) => {
+            faults.add("run#", "freeze.recorded", format!("{} ended in {ended}, says the event record", attempt.id))
+        }
+        None => faults.add("run#", "freeze.recorded", format!("{} has not ended, says the event record", attempt.id)),
+    }
+    Err(BundleError::Unbound { run: digest, faults }.into())
 }
 
 fn write_archive(store: &Store, bundle: &Bundle, path: &Path, common: &Common) -> Result<Output, Error> {

@@ -7,9 +7,11 @@ mod bench;
 #[path = "support/training.rs"]
 mod training;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use bench::Ended;
 use training::{True, tool};
@@ -241,6 +243,28 @@ fn a_rollback_goes_on_from_the_earlier_state_and_its_history_is_another_one() {
     refusal(&place.tool("compile", &["rollback", &id, "--to", "3"]), 10, &["there are: 2, 4, 6", "--step 3"]);
 }
 
+/// A record that somebody wrote and put into the store, which the attempt did not end in.
+#[test]
+fn a_run_record_that_the_attempt_did_not_end_in_is_not_frozen() {
+    let Some(place) = place() else { return };
+    let true_one = place.run().clone();
+    assert_eq!(place.tool("freeze", &[&true_one.id().to_string()]).code, Some(0));
+    let mut forged = [true_one.clone(), true_one];
+    forged[0].finished = forged[0].started;
+    forged[1].cause.push('!');
+    for run in forged {
+        fs::write(place.folder.path().join("forged.json"), run.encode().canonical()).unwrap();
+        assert_eq!(place.tool("store", &["put", "forged.json"]).code, Some(0));
+        refusal(&place.tool("freeze", &["forged.json"]), 15, &["freeze.recorded", "says the event record"]);
+    }
+}
+
+/// The plans of the branch of the state after step 4 with this learning rate.
+fn cells_at(place: &True, rate: &str) -> Vec<Plan> {
+    let set = format!("{RATE}={rate}");
+    documents(&place.tool("compile", &["branch", "--from", &state(place, 4), "--set", &set, "--horizon", "1"]))
+}
+
 /// A grid whose runs were interrupted goes on where it was: what has run is not run again, and every cell has its label.
 #[test]
 fn a_grid_that_was_interrupted_runs_only_what_is_missing_and_labels_every_cell() {
@@ -263,6 +287,17 @@ fn a_grid_that_was_interrupted_runs_only_what_is_missing_and_labels_every_cell()
     let all = once(&cells);
     assert_eq!((&all[..2], all.len(), attempts() - before), (&some[..], 6, 6), "each ran once");
     assert_eq!((once(&cells), attempts() - before), (all.clone(), 6), "and nothing is left to do");
+    // Several that ask at the same time get one run; without the flag there are several.
+    let other = file(&place, "other.jsonl", &cells_at(&place, "0.7")[..1]);
+    let asked = |flags: &[&str]| -> BTreeSet<String> {
+        let run = || documents::<Run>(&place.tool("run", &[flags, &[&other]].concat())).remove(0).attempt.to_string();
+        thread::scope(|scope| {
+            let all: Vec<_> = (0..3).map(|_| scope.spawn(run)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    };
+    assert_eq!((asked(&["--once"]).len(), asked(&[]).len()), (1, 3));
+    let before = attempts() - 6;
     // The control: without --once it runs again, and comes to the same.
     let again = ran(&place, &cells[..1]).remove(0);
     assert_eq!((attempts() - before, &again.trace), (7, &all[0].trace));

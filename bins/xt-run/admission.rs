@@ -31,7 +31,9 @@ impl XtRun {
         let worker = Finder::new(self.worker.as_deref()).of(&request.plan)?;
         let mut told = false;
         loop {
-            let reasons = match runtime.submit_or_get(request, &worker) {
+            let submitted =
+                if self.once { runtime.submit_once(request, &worker) } else { runtime.submit_or_get(request, &worker) };
+            let reasons = match submitted {
                 Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => reasons,
                 answer => return Ok(Some(answer?)),
             };

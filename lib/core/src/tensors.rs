@@ -82,7 +82,11 @@ mod tests {
     #[test]
     fn a_border_between_tensors_or_within_a_name_cannot_be_moved() {
         let right = of(&[(["", "a"], &[1], &[0; 4]), (["", "b"], &[1], &[1; 4])]);
-        assert_eq!(of(&[(["", "a"], &[1], &[0; 4]), (["b", ""], &[1], &[1; 4])]), right, "a prefix is part of the name");
+        assert_eq!(
+            of(&[(["", "a"], &[1], &[0; 4]), (["b", ""], &[1], &[1; 4])]),
+            right,
+            "a prefix is part of the name"
+        );
         assert_ne!(of(&[(["", "a"], &[2], &[0; 4]), (["", "b"], &[1], &[1; 4])]), right);
         assert_ne!(of(&[(["", "b"], &[1], &[1; 4]), (["", "a"], &[1], &[0; 4])]), right);
         assert_ne!(of(&[(["", "a"], &[1], &[0; 4]), (["", "b"], &[1, 1], &[1; 4])]), right);

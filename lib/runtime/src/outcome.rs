@@ -84,10 +84,16 @@ fn at_fault(seen: &Seen<'_>, status: Status) -> AtFault {
     let unseen = seen.exit.code.is_none() && seen.exit.signal.is_none();
     match status {
         Status::Succeeded | Status::Cancelled | Status::Drained => AtFault::Nobody,
-        _ if unseen || matches!(seen.stop, Some(Stop::Supervisor(_))) => AtFault::Harness,
+        _ if unseen || matches!(seen.stop, Some(Stop::Supervisor(_))) || killed_by_others(seen) => AtFault::Harness,
         _ if !seen.measures || matches!(seen.end, Some(End::Failed { of_model: true, .. })) => AtFault::Model,
         _ => AtFault::Grader,
     }
+}
+
+/// Nobody here sent the signal, and a process that dies of its own fault dies of another.
+fn killed_by_others(seen: &Seen<'_>) -> bool {
+    let explained = seen.stop.is_some() || seen.out_of_memory.is_some_and(|kills| kills > 0) || seen.end.is_some();
+    seen.exit.signal == Some(SIGKILL) && !explained
 }
 
 /// Programs say little or nothing sensible when they cannot start a thread; the counter does.
@@ -368,6 +374,9 @@ mod tests {
             (Case { stop: Some(Stop::Supervisor("full".into())), exit: signalled(9), ..good() }, HARNESS, HARNESS),
             (Case { exit: crate::lost::NO_EXIT, end: None, ..good() }, HARNESS, HARNESS),
             (Case { out_of_memory: Some(1), exit: signalled(9), ..good() }, AtFault::Model, AtFault::Grader),
+            (Case { exit: signalled(9), end: None, ..good() }, HARNESS, HARNESS),
+            (Case { exit: signalled(11), end: None, ..good() }, AtFault::Model, AtFault::Grader),
+            (Case { out_of_memory: Some(1), exit: signalled(9), end: None, ..good() }, AtFault::Model, AtFault::Grader),
         ];
         for (case, trains, measures) in cases {
             let found = [false, true].map(|way| verdict_on(&case, way).at_fault);

@@ -1,7 +1,7 @@
 //! The runtime of one store: asking for a run, following it, asking it to stop. The workload belongs to its supervisor;
 //! whoever asks or follows may go away at any time (X29–X36).
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -108,6 +108,19 @@ impl Runtime {
             self.start(&attempt.id, request, worker)?;
         }
         self.attempt(&attempt.id)
+    }
+
+    /// The attempt that makes it needless to run `request` again, or a new one. Of several that ask at the same time, one
+    /// makes it and the others get it.
+    pub fn submit_once(&self, request: &Request, worker: &Path) -> Result<Attempt, RuntimeError> {
+        Store::open_or_create(&self.store)?;
+        let path = self.store.join("once.lock");
+        let lock = File::options().write(true).create(true).truncate(false).open(&path).map_err(file("open", &path))?;
+        lock.lock().map_err(file("lock", &path))?;
+        match self.standing(request)? {
+            Some(standing) => Ok(standing),
+            None => self.submit_or_get(request, worker),
+        }
     }
 
     /// Whether something was asked for under the operation id of this request before.

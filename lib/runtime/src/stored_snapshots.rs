@@ -2,7 +2,9 @@
 //! `snapshots/ATTEMPT/STEP`, from the moment they are taken, so that whatever happens to the run afterwards leaves them.
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
 use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
@@ -31,8 +33,23 @@ pub(crate) struct StoredSnapshots<'a> {
 
 impl StoredSnapshots<'_> {
     /// Takes the snapshot that a worker wrote at `position` into the store, if it is what `line` and plan make it. The
-    /// inner error says why it cannot be true.
+    /// inner error says why it cannot be true. Copying, hashing and encoding it give way to the steps that the worker takes
+    /// meanwhile.
     pub(crate) fn take(
+        &self,
+        outputs: &Outputs,
+        position: Position,
+        line: &Step,
+        of: (&Plan, Stack),
+    ) -> Result<Result<Taken, String>, RuntimeError> {
+        let taking = || {
+            xt_sandbox::give_way();
+            self.take_here(outputs, position, line, of)
+        };
+        thread::scope(|scope| scope.spawn(taking).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn take_here(
         &self,
         outputs: &Outputs,
         position: Position,

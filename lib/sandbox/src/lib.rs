@@ -47,4 +47,4 @@ pub use parent::{Running, start, start_marking};
 pub use policy::{Brought, INPUTS, LIBRARIES, Limits, OUTPUTS, PROGRAMS, Policy, Root};
 pub use reader::Reader;
 pub use search::Search;
-pub use sys::{inherited, stream_was_closed};
+pub use sys::{give_way, inherited, stream_was_closed};

@@ -246,8 +246,9 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// Lets the caller, and what it forks, run when others leave the processor, and never take it from them on waking up.
-pub(crate) fn give_way() {
+/// Lets the calling thread, and the threads and processes that it starts, run when others leave the processor, and never take
+/// it from them on waking up.
+pub fn give_way() {
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter outlives the call, which only reads it; nice takes a number. A refusal changes nothing.
     unsafe {

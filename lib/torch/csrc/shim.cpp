@@ -136,16 +136,12 @@ int xt_set_autocast(int on, char* message, size_t capacity) {
   });
 }
 
-// Makes `gradient` the place where backward passes add the gradient of `parameter`.
-int xt_set_gradient(at::Tensor* parameter, at::Tensor* gradient, char* message, size_t capacity) {
+// Moves the gradient that backward passes have added up in `parameter` into `gradient`, which stays undefined if there is none.
+int xt_take_gradient(at::Tensor* parameter, at::Tensor* gradient, char* message, size_t capacity) {
   return guarded(message, capacity, [&] {
     TORCH_CHECK(parameter->is_leaf() && parameter->requires_grad(), "the parameter is no leaf that requires a gradient");
-    TORCH_CHECK(gradient->sizes() == parameter->sizes(), "the gradient has shape ", gradient->sizes(),
-                ", the parameter ", parameter->sizes());
-    TORCH_CHECK(gradient->scalar_type() == parameter->scalar_type(), "the gradient has another type");
-    TORCH_CHECK(gradient->is_contiguous() && parameter->is_contiguous(), "gradient or parameter is not contiguous");
-    TORCH_CHECK(!gradient->requires_grad(), "the gradient must not require a gradient itself");
-    parameter->mutable_grad() = *gradient;
+    *gradient = std::move(parameter->mutable_grad());
+    parameter->mutable_grad() = at::Tensor();
   });
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
-use crate::shim::{TorchError, call, xt_set_gradient};
+use crate::shim::{TorchError, call, xt_take_gradient};
 
 /// Alignment of every tensor inside a [`Flat`], in values: 64 bytes, as libtorch aligns what it allocates. Products of a
 /// matrix and a vector give other bits at other alignments.
@@ -72,7 +72,7 @@ pub struct Lent {
 impl Lent {
     /// All values, which do not change while they are lent.
     pub fn values(&self) -> &[f32] {
-        // SAFETY: `Flat::zeros` made a contiguous float32 tensor on the processor, which is never resized, and its owner
+        // SAFETY: `Flat` holds a contiguous float32 tensor on the processor, which is never resized, and its owner
         // waits for the end of this loan before it gives out a slice to change them.
         unsafe { slice::from_raw_parts(self.values.data_ptr().cast::<f32>(), self.values.numel()) }
     }
@@ -90,6 +90,12 @@ impl Flat {
     pub fn zeros(count: usize) -> Result<Self, TorchError> {
         let count = i64::try_from(count).map_err(|_| TorchError::NotPlain("it would be too large".into()))?;
         Ok(Self { values: Tensor::f_zeros([count], (Kind::Float, Device::Cpu))?, lent: Arc::default() })
+    }
+
+    /// The values of a tensor of its own, which nothing else refers to: contiguous float32 on the processor.
+    pub fn of(values: Tensor) -> Result<Self, TorchError> {
+        plain(&values, Kind::Float)?;
+        Ok(Self { values, lent: Arc::default() })
     }
 
     /// Lends the row to another thread. Until that is over, [`Self::values_mut`] waits.
@@ -111,7 +117,7 @@ impl Flat {
     ///
     /// The borrow does not cover the views: do not let libtorch write to one while the slice is held.
     pub fn values(&self) -> &[f32] {
-        // SAFETY: `zeros` made a contiguous float32 tensor on the processor, and it is never resized.
+        // SAFETY: it is a contiguous float32 tensor on the processor, by `zeros` or `of`, and never resized.
         unsafe { slice::from_raw_parts(self.values.data_ptr().cast::<f32>(), self.values.numel()) }
     }
 
@@ -128,11 +134,14 @@ impl Flat {
     }
 }
 
-/// Makes `gradient` the place where backward passes add the gradient of `parameter`, a leaf that requires one.
-pub fn set_gradient(parameter: &mut Tensor, gradient: &mut Tensor) -> Result<(), TorchError> {
-    let (parameter, gradient) = (parameter.as_mut_ptr(), gradient.as_mut_ptr());
-    // SAFETY: both handles live across the call; the shim copies the handle of the gradient, which counts references.
-    call(|message, capacity| unsafe { xt_set_gradient(parameter, gradient, message, capacity) })
+/// The gradient that backward passes have added up in `parameter`, a leaf that requires one; none if they did not reach it.
+/// The next of them begins anew, and nothing else refers to what is given.
+pub fn take_gradient(parameter: &mut Tensor) -> Result<Option<Tensor>, TorchError> {
+    let mut gradient = Tensor::new();
+    let (from, to) = (parameter.as_mut_ptr(), gradient.as_mut_ptr());
+    // SAFETY: both handles live across the call, which moves what the first refers to into the second.
+    call(|message, capacity| unsafe { xt_take_gradient(from, to, message, capacity) })?;
+    Ok(Some(gradient).filter(Tensor::defined))
 }
 
 #[cfg(test)]
@@ -154,19 +163,30 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_added_into_the_row_that_was_given() {
-        let (values, mut sums) = (Flat::zeros(32).unwrap(), Flat::zeros(32).unwrap());
+    fn gradients_are_added_up_until_they_are_taken() {
+        let values = Flat::zeros(32).unwrap();
         let mut parameter = values.view(16, &[2, 2]).unwrap().set_requires_grad(true);
-        let mut gradient = sums.view(16, &[2, 2]).unwrap();
-        set_gradient(&mut parameter, &mut gradient).unwrap();
         for _ in 0..2 {
             (&parameter * 3.0).sum(Kind::Float).backward();
         }
-        assert_eq!(&sums.values()[15..21], [0.0, 6.0, 6.0, 6.0, 6.0, 0.0]);
-        sums.values_mut().fill(0.0);
-        assert_eq!(parameter.grad().double_value(&[1, 1]).to_bits(), 0);
-        let error = set_gradient(&mut parameter, &mut sums.view(0, &[4]).unwrap()).unwrap_err();
-        assert!(error.to_string().contains("the gradient has shape [4]"), "{error}");
+        let taken = take_gradient(&mut parameter).unwrap().unwrap();
+        assert_eq!(Flat::of(taken).unwrap().values(), [6.0; 4]);
+        assert!(take_gradient(&mut parameter).unwrap().is_none());
+        let error = take_gradient(&mut values.view(0, &[4]).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("no leaf that requires a gradient"), "{error}");
+    }
+
+    /// What one backward pass gives to two parameters, or a value that is spread over a whole one, must be memory of its own:
+    /// it is changed in place.
+    #[test]
+    fn no_two_gradients_share_memory() {
+        let rows = [1.0f32, 2.0].map(|value| Tensor::from_slice(&[value; 64]));
+        let mut leaves = rows.map(|row| row.set_requires_grad(true));
+        (&leaves[0] + &leaves[1]).sum(Kind::Float).backward();
+        let mut taken = leaves.each_mut().map(|leaf| Flat::of(take_gradient(leaf).unwrap().unwrap()).unwrap());
+        taken[0].values_mut()[3] = 7.0;
+        assert_eq!(taken[1].values(), [1.0; 64]);
+        assert_eq!((taken[0].values()[2], taken[0].values()[3]), (1.0, 7.0));
     }
 
     #[test]

@@ -50,7 +50,7 @@ unsafe extern "C" {
     pub fn xt_text(which: c_int, out: *mut c_char, out_capacity: usize, message: *mut c_char, capacity: usize)
     -> c_int;
     pub fn xt_set_autocast(on: c_int, message: *mut c_char, capacity: usize) -> c_int;
-    pub fn xt_set_gradient(
+    pub fn xt_take_gradient(
         parameter: *mut C_tensor,
         gradient: *mut C_tensor,
         message: *mut c_char,

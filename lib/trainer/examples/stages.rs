@@ -14,7 +14,7 @@ use std::time::Instant;
 use tch::{Reduction, Tensor};
 use xt_core::manifest::candidate::{Decay, Model, Optimizer};
 use xt_core::number::Finite;
-use xt_torch::memory::Flat;
+use xt_trainer::gradients::Gradients;
 use xt_trainer::layout;
 use xt_trainer::model::gpt::{Gpt, Sizes, blind};
 use xt_trainer::model::inner;
@@ -64,7 +64,7 @@ const CASES: [Case; 2] = [
 struct Bench {
     sizes: Sizes,
     parameters: Parameters,
-    gradients: Flat,
+    gradients: Option<Gradients>,
     model: Gpt,
     optimizer: Optim,
     seen: Tensor,
@@ -111,7 +111,7 @@ impl Bench {
         })?;
         let mut parameters = Parameters::new(sizes.parameters(), Decay::Matrices)?;
         parameters.initialise(1);
-        let gradients = parameters.with_gradients()?;
+        parameters.require_gradients(|_| true)?;
         let settings = Optimizer::AdamW {
             learning_rate: finite(1e-4)?,
             beta1: finite(0.9)?,
@@ -126,7 +126,7 @@ impl Bench {
             model: Gpt::new(sizes, &parameters)?,
             optimizer: Optim::new(&settings, &[], &parameters.layout)?,
             sizes,
-            gradients,
+            gradients: None,
             seen: Tensor::f_from_slice(&tokens[..tokens.len() - 1])?.f_view(shape)?,
             due: Tensor::f_from_slice(&tokens[1..])?,
             parameters,
@@ -140,15 +140,14 @@ impl Bench {
         timed(&mut whole, || self.compute(stages))?;
         self.spent.step += whole;
         let layout = &self.parameters.layout;
-        let rows = [&self.gradients, &self.parameters.values];
-        std::hint::black_box(rows.map(|row| layout::digest(layout, &[("", row)])));
+        std::hint::black_box(self.gradients.as_ref().map(|gradients| gradients.lend().digest()));
+        std::hint::black_box(layout::digest(layout, &[("", &self.parameters.values)]));
         std::hint::black_box(self.optimizer.digest(None));
         Ok(())
     }
 
     fn compute(&mut self, mut stages: Option<&mut [Counts; 5]>) -> Result<(), Box<dyn Error>> {
         let Spent { counting, passes, .. } = &mut self.spent;
-        self.gradients.values_mut().fill(0.0);
         let logits = match &mut stages {
             Some([input, forward, ..]) => {
                 let tokens = Vec::<i64>::try_from(self.seen.f_view(-1)?)?;
@@ -161,14 +160,16 @@ impl Bench {
         };
         let loss = logits.f_cross_entropy_loss::<Tensor>(&self.due, None, Reduction::Mean, -100, 0.0)?;
         loss.f_backward()?;
-        let (layout, gradients) = (&self.parameters.layout, self.gradients.values());
+        let taken = self.gradients.insert(self.parameters.take_gradients()?);
+        let (layout, gradients) = (&self.parameters.layout, taken.tensors());
         let mut glances = [Glance::default(); 2];
         let [of_gradients, of_update] = &mut glances;
         let counts = stages.is_some();
         let norm = timed(passes, || {
-            if counts { norm(gradients, |block| of_gradients.see(block)) } else { norm(gradients, |_| ()) }
+            let rows = gradients.iter().copied().flatten();
+            if counts { norm(rows, |block| of_gradients.see(block)) } else { norm(rows, |_| ()) }
         });
-        let update = Update { gradients, rate: 1e-4, factor: clipping_factor(norm, 1.0) };
+        let update = Update { gradients: &gradients, rate: 1e-4, factor: clipping_factor(norm, 1.0) };
         let (optimizer, values) = (&mut self.optimizer, self.parameters.values.values_mut());
         timed(passes, || {
             if counts {

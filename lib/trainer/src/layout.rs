@@ -100,13 +100,32 @@ pub fn digest(layout: &Layout, rows: &[(&str, &Flat)]) -> Digest {
 pub fn digest_of<'a>(rows: impl Iterator<Item = (&'a str, &'a Layout, &'a [f32])>) -> Digest {
     let mut hasher = TensorsHasher::new();
     for (prefix, layout, row) in rows {
-        for span in layout.spans() {
-            let Declared { name, shape, .. } = &span.declared;
-            hasher.begin([prefix, name], shape.iter().map(|size| size.unsigned_abs()));
-            hasher.values(bytes(span.of(row)));
-        }
+        layout.spans().iter().for_each(|span| add_to(&mut hasher, prefix, span, span.of(row)));
     }
     hasher.finish()
+}
+
+/// Takes one tensor into a digest.
+pub fn add_to(hasher: &mut TensorsHasher, prefix: &str, span: &Span, values: &[f32]) {
+    begin(hasher, prefix, span);
+    hasher.values(bytes(values));
+}
+
+/// The same for a tensor of zeros that lies nowhere.
+pub fn add_zeros_to(hasher: &mut TensorsHasher, prefix: &str, span: &Span) {
+    const ZEROS: [f32; 4096] = [0.0; 4096];
+    begin(hasher, prefix, span);
+    let mut left = span.count;
+    while left > 0 {
+        let count = left.min(ZEROS.len());
+        hasher.values(bytes(&ZEROS[..count]));
+        left -= count;
+    }
+}
+
+fn begin(hasher: &mut TensorsHasher, prefix: &str, span: &Span) {
+    let Declared { name, shape, .. } = &span.declared;
+    hasher.begin([prefix, name], shape.iter().map(|size| size.unsigned_abs()));
 }
 
 #[cfg(test)]

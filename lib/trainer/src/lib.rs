@@ -13,6 +13,7 @@ pub mod dropout;
 pub mod early;
 pub mod evaluate;
 pub mod fault;
+pub mod gradients;
 pub mod inputs;
 pub mod layout;
 pub mod locate;

@@ -12,6 +12,7 @@ use crate::augment::Moment;
 use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::fault::TrainError;
+use crate::gradients::Gradients;
 use crate::layout::Layout;
 use crate::model::Network;
 use crate::parameters::Parameters;
@@ -161,8 +162,9 @@ pub fn in_update(memory: &Memory<'_>) -> Option<Located> {
 }
 
 /// The first gradient that only the sum over the micro-batches made infinite.
-pub fn in_sum(layout: &Layout, gradients: &Flat, micro_batches: u64) -> Option<Located> {
-    place(&of_row(StageName::Backward, "", layout, gradients), micro_batches.saturating_sub(1), owner_of)
+pub fn in_sum(gradients: &Gradients, micro_batches: u64) -> Option<Located> {
+    let counts = gradients.counts().map(|(name, counts)| (name.to_string(), counts.stage(StageName::Backward)));
+    place(&counts.collect::<Vec<Counted>>(), micro_batches.saturating_sub(1), owner_of)
 }
 
 fn of_row(stage: StageName, prefix: &str, layout: &Layout, row: &Flat) -> Vec<Counted> {

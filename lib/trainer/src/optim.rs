@@ -28,10 +28,8 @@ use crate::probe::{BLOCK, Counts};
 #[derive(Debug)]
 pub struct Optim {
     settings: Optimizer,
-    /// Neighbouring parameters that are updated alike; frozen ones are in none.
-    stretches: Vec<Alike>,
-    /// What lies between those.
-    rest: Vec<Range<usize>>,
+    /// How each parameter is updated; frozen ones are not.
+    handling: Vec<Option<Handling>>,
     /// Rows of state, sorted by the prefix of their names.
     rows: Vec<Row>,
     /// Updates made so far.
@@ -52,15 +50,15 @@ pub struct Row {
 /// What one update is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Update<'a> {
-    /// Gradients, clipped by value if at all, in the layout of the values.
-    pub gradients: &'a [f32],
+    /// Gradients, clipped by value if at all: one for each parameter that is trained, sorted by name.
+    pub gradients: &'a [Option<&'a [f32]>],
     /// Learning rate.
     pub rate: f64,
     /// Factor on each gradient, from clipping by norm.
     pub factor: f32,
 }
 
-/// What an update of a stretch is scaled by.
+/// What an update of one parameter is scaled by.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     /// Learning rate.
@@ -71,14 +69,7 @@ struct Scale {
     updates: u64,
 }
 
-/// Neighbouring values of a row that are updated alike.
-#[derive(Clone, Debug, PartialEq)]
-struct Alike {
-    place: Range<usize>,
-    handling: Handling,
-}
-
-/// Weights that are updated alike, with their gradients.
+/// The values of one parameter, with its gradient.
 #[derive(Debug)]
 struct Stretch<'a> {
     values: &'a mut [f32],
@@ -113,9 +104,8 @@ impl Optim {
             let Declared { name, shape, .. } = &span.declared;
             handling(settings, groups, name, shape.len())
         };
-        let stretches = stretches(layout, handling);
-        let rest = rest(&stretches, layout.length());
-        Ok(Self { settings: settings.clone(), stretches, rest, rows: rows?, updates: 0 })
+        let handling = layout.spans().iter().map(handling).collect();
+        Ok(Self { settings: settings.clone(), handling, rows: rows?, updates: 0 })
     }
 
     /// Updates made so far.
@@ -124,16 +114,16 @@ impl Optim {
     }
 
     /// Everything it remembers: the rows with the prefixes of their names, and the count of updates. Settings and
-    /// stretches are the plan's. Taken apart without `..`: a new field does not compile until someone decides whether it
+    /// handling are the plan's. Taken apart without `..`: a new field does not compile until someone decides whether it
     /// is remembered.
     pub fn memory(&self) -> (&[Row], u64) {
-        let Self { settings: _, stretches: _, rest: _, rows, updates } = self;
+        let Self { settings: _, handling: _, rows, updates } = self;
         (rows, *updates)
     }
 
     /// The same, to be filled from a snapshot.
     pub fn memory_mut(&mut self) -> (&mut [Row], &mut u64) {
-        let Self { settings: _, stretches: _, rest: _, rows, updates } = self;
+        let Self { settings: _, handling: _, rows, updates } = self;
         (rows, updates)
     }
 
@@ -141,10 +131,15 @@ impl Optim {
     /// in the cache: each value once, in any order, and zeros between them.
     pub fn update(&mut self, layout: &Layout, values: &mut [f32], update: Update<'_>, mut seen: impl FnMut(&[f32])) {
         self.updates += 1;
-        for Alike { place, handling } in self.stretches.clone() {
+        for ((span, handling), gradients) in layout.spans().iter().zip(&self.handling).zip(update.gradients) {
+            let place = span.offset..span.offset + span.count;
+            let (Some(handling), Some(gradients)) = (handling, gradients) else {
+                self.show_frozen(&place, values, &mut seen);
+                continue;
+            };
             let rate = update.rate * handling.rate_factor;
             let scale = Scale { rate, factor: update.factor, updates: self.updates };
-            let stretch = Stretch { values: &mut values[place.clone()], gradients: &update.gradients[place.clone()] };
+            let stretch = Stretch { values: &mut values[place.clone()], gradients };
             let (decay, rows, seen) = (handling.decay, self.rows.as_mut_slice(), &mut seen);
             match &self.settings {
                 Optimizer::AdamW { beta1, beta2, epsilon, .. } | Optimizer::Adam { beta1, beta2, epsilon, .. } => {
@@ -171,30 +166,23 @@ impl Optim {
                         [decay_power, epsilon, minimum_scale, update_limit].map(|number: &Finite| number.get());
                     let [decay_power, epsilon, minimum_scale, update_limit] = numbers;
                     let settings = adafactor::Settings { decay_power, epsilon, minimum_scale, update_limit, decay };
+                    let Some(moment) = moment(rows, span) else { continue };
                     let Stretch { values, gradients } = stretch;
-                    let spans = layout.spans().iter().filter(|span| place.contains(&span.offset));
-                    for span in spans {
-                        let at = span.offset - place.start..span.offset - place.start + span.count;
-                        let Some(moment) = moment(rows, span) else { continue };
-                        adafactor::update(&mut values[at.clone()], &gradients[at], moment, &settings, scale);
-                    }
+                    adafactor::update(values, gradients, moment, &settings, scale);
                     seen(values);
                 }
             }
         }
-        self.show_rest(values, &mut seen);
-    }
-
-    /// Shows what lies outside of all stretches, and the rows that no stretch cuts.
-    fn show_rest(&self, values: &[f32], seen: &mut impl FnMut(&[f32])) {
         if let Optimizer::Adafactor { .. } = &self.settings {
             self.rows.iter().for_each(|row| seen(row.values.values()));
         }
-        for place in &self.rest {
-            seen(&values[place.clone()]);
-            if !matches!(self.settings, Optimizer::Adafactor { .. }) {
-                self.rows.iter().for_each(|row| seen(&row.values.values()[place.clone()]));
-            }
+    }
+
+    /// Shows a parameter that is not updated, and what lies at its place in rows of the same layout.
+    fn show_frozen(&self, place: &Range<usize>, values: &[f32], seen: &mut impl FnMut(&[f32])) {
+        seen(&values[place.clone()]);
+        if !matches!(self.settings, Optimizer::Adafactor { .. }) {
+            self.rows.iter().for_each(|row| seen(&row.values.values()[place.clone()]));
         }
     }
 
@@ -225,34 +213,6 @@ impl Row {
         let (from, count) = (spans[index].offset, spans[index].count);
         Some(&mut self.values.values_mut()[from..from + count])
     }
-}
-
-/// Cuts a row into stretches of parameters that are treated alike, in the order of memory.
-fn stretches(layout: &Layout, handling: impl Fn(&Span) -> Option<Handling>) -> Vec<Alike> {
-    let mut spans: Vec<&Span> = layout.spans().iter().filter(|span| span.count > 0).collect();
-    spans.sort_by_key(|span| span.offset);
-    // Whether the parameter before is in no stretch.
-    let (mut stretches, mut frozen): (Vec<Alike>, _) = (Vec::new(), false);
-    for span in spans {
-        let Some(handling) = handling(span) else {
-            frozen = true;
-            continue;
-        };
-        let end = span.offset + span.count;
-        match stretches.last_mut() {
-            Some(last) if last.handling == handling && !frozen => last.place.end = end,
-            _ => stretches.push(Alike { place: span.offset..end, handling }),
-        }
-        frozen = false;
-    }
-    stretches
-}
-
-/// The places of a row of this length that are in none of the stretches.
-fn rest(stretches: &[Alike], length: usize) -> Vec<Range<usize>> {
-    let starts = std::iter::once(0).chain(stretches.iter().map(|alike| alike.place.end));
-    let ends = stretches.iter().map(|alike| alike.place.start).chain([length]);
-    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| start..end).collect()
 }
 
 /// The rows of Adafactor: means over columns and over rows of parameters with two dimensions or more, over the last two of
@@ -294,11 +254,11 @@ pub fn look(layout: &Layout, prefix: &str, row: &Flat, counts: &mut Counts) {
     }
 }
 
-/// Global 2-norm of a row: squares are summed in binary64, in eight lanes that are added at the end, always in the same
-/// order. The gaps of the row are zero and add nothing. `seen` is shown the row block by block.
-pub fn norm(row: &[f32], mut seen: impl FnMut(&[f32])) -> f64 {
+/// Global 2-norm of some rows: squares are summed in binary64, in eight lanes that are added at the end, always in the same
+/// order. `seen` is shown the rows block by block.
+pub fn norm<'a>(rows: impl Iterator<Item = &'a [f32]>, mut seen: impl FnMut(&[f32])) -> f64 {
     let mut lanes = [0.0f64; 8];
-    for block in row.chunks(BLOCK) {
+    for block in rows.flat_map(|row| row.chunks(BLOCK)) {
         lanes = wide(|| with_squares(lanes, block));
         seen(block);
     }
@@ -326,12 +286,4 @@ fn with_squares(mut lanes: [f64; 8], values: &[f32]) -> [f64; 8] {
 pub fn clipping_factor(norm: f64, maximum: f64) -> f32 {
     let factor = maximum / (norm + 1e-6);
     if norm.is_finite() && factor < 1.0 { narrowed(factor) } else { 1.0 }
-}
-
-/// Brings each gradient into the range from minus `maximum` to `maximum`. NaN stays NaN.
-pub fn clip_values(gradients: &mut [f32], maximum: f64) {
-    let maximum = narrowed(maximum);
-    for gradient in gradients {
-        *gradient = gradient.clamp(-maximum, maximum);
-    }
 }

@@ -1,13 +1,14 @@
-//! The parameters of a model: one flat row of values, one of gradients, and a tensor over each span.
+//! The parameters of a model: one flat row of values, and a tensor over each span.
 
 use tch::Tensor;
 use xt_core::manifest::candidate::Decay;
 use xt_core::random::Stream;
 use xt_core::verb::adapter::PREFIX;
-use xt_torch::memory::{Flat, set_gradient};
+use xt_torch::memory::{Flat, take_gradient};
 
 use crate::fault::TrainError;
-use crate::layout::{Declared, Layout, Start};
+use crate::gradients::Gradients;
+use crate::layout::{Declared, Layout, Span, Start};
 use crate::model::low_rank::LowRank;
 use crate::normal::normal;
 
@@ -103,20 +104,28 @@ impl Parameters {
         Some(self.tensors[index].shallow_clone())
     }
 
-    /// A row into which backward passes add the gradients of all parameters from now on.
-    pub fn with_gradients(&mut self) -> Result<Flat, TrainError> {
-        self.with_gradients_of(|_| true)
+    /// From now on backward passes compute the gradients of those parameters that are `trained`.
+    pub fn require_gradients(&mut self, trained: impl Fn(&Declared) -> bool) -> Result<(), TrainError> {
+        for (tensor, span) in self.tensors.iter_mut().zip(self.layout.spans()) {
+            if trained(&span.declared) {
+                *tensor = tensor.f_set_requires_grad(true)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The same for those parameters that are `trained`. Of the others no gradient is computed, and the row stays zero.
-    pub fn with_gradients_of(&mut self, trained: impl Fn(&Declared) -> bool) -> Result<Flat, TrainError> {
-        let gradients = Flat::zeros(self.layout.length())?;
-        let spans = self.tensors.iter_mut().zip(self.layout.spans()).filter(|(_, span)| trained(&span.declared));
-        for (tensor, span) in spans {
-            *tensor = tensor.f_set_requires_grad(true)?;
-            set_gradient(tensor, &mut gradients.view(span.offset, &span.declared.shape)?)?;
-        }
-        Ok(gradients)
+    /// What backward passes have added up since this was called last. A parameter that none of them reached has a gradient of
+    /// zero.
+    pub fn take_gradients(&mut self) -> Result<Gradients, TrainError> {
+        let take = |(tensor, span): (&mut Tensor, &Span)| {
+            if !tensor.requires_grad() {
+                return Ok(None);
+            }
+            let zeros = || Flat::zeros(span.count);
+            Ok::<_, TrainError>(Some(take_gradient(tensor)?.map_or_else(zeros, Flat::of)?))
+        };
+        let tensors: Result<_, _> = self.tensors.iter_mut().zip(self.layout.spans()).map(take).collect();
+        Ok(Gradients::new(self.layout.clone(), tensors?))
     }
 }
 
@@ -148,12 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_every_parameter_land_in_the_row() {
+    fn gradients_of_trained_parameters_are_added_up_until_they_are_taken() {
         let mut parameters = parameters(1, ["b", "c"]);
-        let gradients = parameters.with_gradients().unwrap();
-        let product = parameters.tensor("b").unwrap() * 2.0 + parameters.tensor("c").unwrap() * 3.0;
-        product.sum(tch::Kind::Float).backward();
-        let found: Vec<f32> = parameters.layout.spans().iter().map(|span| span.of(gradients.values())[5]).collect();
-        assert_eq!(found, [2.0, 3.0]);
+        parameters.require_gradients(|declared| declared.name == "c").unwrap();
+        for _ in 0..2 {
+            let product = parameters.tensor("b").unwrap() * 2.0 + parameters.tensor("c").unwrap() * 3.0;
+            product.sum(tch::Kind::Float).backward();
+        }
+        let found = parameters.take_gradients().unwrap();
+        assert_eq!(found.tensors(), [None, Some(&[6.0; 6][..])]);
+        assert_eq!(parameters.take_gradients().unwrap().tensors(), [None, Some(&[0.0; 6][..])]);
     }
 }

@@ -74,6 +74,11 @@ impl Counts {
         glance.is_finite()
     }
 
+    /// Counts so many values that are zero.
+    pub const fn pass_zeros(&mut self, checked: u64) {
+        self.checked += checked;
+    }
+
     /// Counts whole numbers, such as tokens: all of them are finite.
     pub fn look_at_tokens(&mut self, tokens: &[i64]) {
         self.checked += tokens.len() as u64;

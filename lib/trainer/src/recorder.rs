@@ -15,6 +15,7 @@ use xt_core::verb::snapshot::optimizer_digest;
 use xt_torch::memory::{Flat, Lent};
 
 use crate::fault::TrainError;
+use crate::gradients::LentGradients;
 use crate::layout::{Layout, digest_of};
 use crate::telemetry::Telemetry;
 use crate::trace::TraceWriter;
@@ -44,27 +45,23 @@ impl Loan {
 
 /// What is to be hashed.
 #[derive(Debug)]
-pub struct Hashing {
-    rows: Vec<Loan>,
-    /// Updates that the optimiser made, when the rows are its state.
-    updates: Option<u64>,
+pub enum Hashing {
+    /// Gradients.
+    Gradients(LentGradients),
+    /// One row.
+    Row(Loan),
+    /// The rows of the optimiser, sorted by prefix, and the number of its updates.
+    Optimizer(Vec<Loan>, u64),
 }
 
 impl Hashing {
-    /// The digest of one row.
-    pub fn of(row: Loan) -> Self {
-        Self { rows: vec![row], updates: None }
-    }
-
-    /// The digest of the optimiser's rows, sorted by prefix, after `updates` updates.
-    pub const fn of_optimizer(rows: Vec<Loan>, updates: u64) -> Self {
-        Self { rows, updates: Some(updates) }
-    }
-
-    /// Hashes, and gives the rows back.
+    /// Hashes, and gives back what was lent.
     fn digest(self) -> Digest {
-        let rows = digest_of(self.rows.iter().map(|row| row.part()));
-        self.updates.map_or(rows, |updates| optimizer_digest(rows, updates))
+        match self {
+            Self::Gradients(gradients) => gradients.digest(),
+            Self::Row(row) => digest_of([row.part()].into_iter()),
+            Self::Optimizer(rows, updates) => optimizer_digest(digest_of(rows.iter().map(|row| row.part())), updates),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use xt_core::manifest::trace::{Stage, StageName, Step};
 use xt_core::number::{Bits32, Finite};
 use xt_core::order::{MicroBatch, Shape, Walk, samples_digest};
 use xt_core::verb::groups::handling;
-use xt_torch::memory::{Flat, floats};
+use xt_torch::memory::floats;
 
 use crate::augment::Moment;
 use crate::average::Average;
@@ -21,6 +21,7 @@ use crate::data::Data;
 use crate::dropout::Dropout;
 use crate::early::{self, EarlyStop};
 use crate::fault::TrainError;
+use crate::gradients::Gradients;
 use crate::layout::Declared;
 use crate::locate;
 use crate::model::{Network, family, inner};
@@ -45,7 +46,6 @@ pub struct Trainer {
     model: Box<dyn Network>,
     /// Probability of dropping an activation, and an input of an adapter.
     dropout: [f64; 2],
-    gradients: Flat,
     walk: Walk,
     /// Whether to look at every module at a step at which a value is not finite.
     pub locates: bool,
@@ -69,7 +69,7 @@ impl Trainer {
             let Declared { name, shape, .. } = parameter;
             handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some()
         };
-        let gradients = state.parameters.with_gradients_of(trained)?;
+        state.parameters.require_gradients(trained)?;
         let family = family(&candidate.model)?;
         let model = family.network(&state.parameters)?;
         let walk = Walk::new(shape, plan.seed);
@@ -79,7 +79,7 @@ impl Trainer {
         };
         let dropout = [family.dropout(), adapters];
         let locates = false;
-        Ok(Self { plan, candidate, data, model, dropout, gradients, walk, locates, located: None, state })
+        Ok(Self { plan, candidate, data, model, dropout, walk, locates, located: None, state })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
@@ -98,20 +98,9 @@ impl Trainer {
     /// Lends everything that a later step depends on, to be copied beside the next step. Taken apart without `..`: a new field does not compile
     /// until someone decides whether it is remembered.
     pub fn lend(&mut self) -> LentState {
-        // Plan and data are inputs; the model looks at the parameters; gradients are made anew in each step; the walk keeps
+        // Plan and data are inputs; the model looks at the parameters; the walk keeps
         // an order that it can work out again; a look changes nothing.
-        let Self {
-            plan: _,
-            candidate: _,
-            data: _,
-            model: _,
-            dropout: _,
-            gradients: _,
-            walk,
-            locates: _,
-            located: _,
-            state,
-        } = self;
+        let Self { plan: _, candidate: _, data: _, model: _, dropout: _, walk, locates: _, located: _, state } = self;
         let position = (state.generator(walk), state.cursor(walk));
         // The seed is in the generator.
         let Memory { layout, values, rows, updates, steps, seed: _ } = state.memory();
@@ -124,28 +113,21 @@ impl Trainer {
         let batches = self.walk.step(self.state.steps);
         let mut seen = Seen::default();
         let loss = self.backward(&batches, &mut seen)?;
+        let mut gradients = self.state.parameters.take_gradients()?;
         let scale = self.scale();
-        let overflowed = scale > 1.0 && self.unscale(scale, &mut seen);
-        let layout = &self.state.parameters.layout;
-        let gradients = hasher.begin(Hashing::of(Loan::of("", layout, &self.gradients)))?;
-        let norm = if scale > 1.0 {
-            optim::norm(self.gradients.values(), |_| ())
-        } else {
-            let mut glance = Glance::default();
-            let norm = optim::norm(self.gradients.values(), |block| glance.see(block));
-            if !seen.backward.settle(layout.parameters(), glance) {
-                optim::look(layout, "", &self.gradients, &mut seen.backward);
-            }
-            norm
-        };
+        let overflowed = scale > 1.0 && unscale(&mut gradients, scale, &mut seen);
+        let hashed = hasher.begin(Hashing::Gradients(gradients.lend()))?;
+        // Those of a scaled loss were counted as they were.
+        let mut again = Counts::default();
+        let norm = gradients.norm(if scale > 1.0 { &mut again } else { &mut seen.backward });
         if self.locates && seen.non_finite() && !overflowed {
-            self.located = self.locate(&batches)?;
+            self.located = self.locate(&batches, &gradients)?;
         }
         self.state.steps += 1;
         let rate = self.rate();
         let skipped = overflowed || (self.candidate.stops.non_finite == NonFinite::Hold && seen.non_finite());
         if !skipped {
-            let glance = self.update(rate, norm);
+            let glance = self.update(&mut gradients, rate, norm);
             self.look_at_update(glance, &mut seen.optimizer);
             if self.locates && self.located.is_none() && seen.optimizer.non_finite() > 0 {
                 self.located = locate::in_update(&self.state.memory());
@@ -158,14 +140,13 @@ impl Trainer {
             early.after(loss, !self.plan.is_branch());
         }
         let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped, scale })?;
-        self.unfinished(line, gradients, hasher)
+        self.unfinished(line, hashed, hasher)
     }
 
     /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predictions of
     /// the step: each micro-batch counts by its share of them. One without any adds nothing; a step without any has the mean
     /// over nothing, which is NaN.
     fn backward(&mut self, batches: &[MicroBatch], seen: &mut Seen) -> Result<f32, TrainError> {
-        self.gradients.values_mut().fill(0.0);
         let (mut mean, scale) = (0.0, f64::from(self.scale()));
         for (batch, share) in batches.iter().zip(self.shares(batches)?) {
             let (outputs, due) = self.outputs(batch, seen)?;
@@ -214,7 +195,7 @@ impl Trainer {
     }
 
     /// Computes the step once more, tensor by tensor, from the same parameters: the first one that is not finite.
-    fn locate(&self, batches: &[MicroBatch]) -> Result<Option<Located>, TrainError> {
+    fn locate(&self, batches: &[MicroBatch], gradients: &Gradients) -> Result<Option<Located>, TrainError> {
         let computed = locate::Computed {
             candidate: &self.candidate,
             model: &*self.model,
@@ -229,18 +210,7 @@ impl Trainer {
         }
         // Every micro-batch sees the same parameters: the earliest stage counts, as in the report.
         let first = found.into_iter().min_by_key(|place| (place.stage as u64, place.micro_batch));
-        Ok(first.or_else(|| locate::in_sum(&self.state.parameters.layout, &self.gradients, batches.len() as u64)))
-    }
-
-    /// Counts the gradients of a scaled loss and divides them by the scale, unless they overflowed; gives whether they did.
-    fn unscale(&mut self, scale: f32, seen: &mut Seen) -> bool {
-        optim::look(&self.state.parameters.layout, "", &self.gradients, &mut seen.backward);
-        let overflowed = seen.overflowed();
-        if !overflowed {
-            // Scales are powers of two, so this is exact but for numbers that vanish.
-            self.gradients.values_mut().iter_mut().for_each(|gradient| *gradient /= scale);
-        }
-        overflowed
+        Ok(first.or_else(|| locate::in_sum(gradients, batches.len() as u64)))
     }
 
     /// Why the run ends after the step that was taken last, although more are left; and in words.
@@ -260,17 +230,17 @@ impl Trainer {
     }
 
     /// Updates the parameters, and gives a glance at what then is remembered.
-    fn update(&mut self, rate: f64, norm: f64) -> Glance {
+    fn update(&mut self, gradients: &mut Gradients, rate: f64, norm: f64) -> Glance {
         let factor = match &self.candidate.clipping {
             Clipping::None {} => 1.0,
             Clipping::Norm { maximum } => optim::clipping_factor(norm, maximum.get()),
             Clipping::Value { maximum } => {
-                optim::clip_values(self.gradients.values_mut(), maximum.get());
+                gradients.clip(maximum.get());
                 1.0
             }
         };
         let State { parameters, optimizer, average, steps, .. } = &mut self.state;
-        let update = Update { gradients: self.gradients.values(), rate, factor };
+        let update = Update { gradients: &gradients.tensors(), rate, factor };
         let mut glance = Glance::default();
         optimizer.update(&parameters.layout, parameters.values.values_mut(), update, |block| glance.see(block));
         if let Some(average) = average {
@@ -323,18 +293,29 @@ impl Trainer {
     /// Has everything hashed that the step left.
     fn unfinished(&self, line: Step, gradients: Coming, hasher: &Hasher) -> Result<Unfinished, TrainError> {
         let memory = self.state.memory();
-        let parameters = Hashing::of(Loan::of("", memory.layout, memory.values));
+        let parameters = Hashing::Row(Loan::of("", memory.layout, memory.values));
         let rows = memory.rows.iter().map(|row| Loan::of(row.prefix, &row.layout, &row.values)).collect();
         let average = self.state.average.as_ref().map(Average::memory);
-        let averaged = average.map(|row| Hashing::of(Loan::of("", &row.layout, &row.values)));
+        let averaged = average.map(|row| Hashing::Row(Loan::of("", &row.layout, &row.values)));
         Ok(Unfinished {
             line,
             gradients,
             parameters: hasher.begin(parameters)?,
-            optimizer: hasher.begin(Hashing::of_optimizer(rows, memory.updates))?,
+            optimizer: hasher.begin(Hashing::Optimizer(rows, memory.updates))?,
             averaged: averaged.map(|hashing| hasher.begin(hashing)).transpose()?,
         })
     }
+}
+
+/// Counts the gradients of a scaled loss and divides them by the scale, unless they overflowed; gives whether they did.
+fn unscale(gradients: &mut Gradients, scale: f32, seen: &mut Seen) -> bool {
+    gradients.look(&mut seen.backward);
+    let overflowed = seen.overflowed();
+    if !overflowed {
+        // Scales are powers of two, so this is exact but for numbers that vanish.
+        gradients.divide(scale);
+    }
+    overflowed
 }
 
 /// What a step was made of, for its line.

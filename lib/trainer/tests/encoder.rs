@@ -7,7 +7,7 @@ use xt_core::manifest::candidate::{Decay, Model, Precision};
 use xt_core::number::Finite;
 use xt_core::verb::parameters::parameters as known;
 use xt_data::labelled::FILLED;
-use xt_torch::memory::{Flat, floats};
+use xt_torch::memory::floats;
 use xt_trainer::model::{Network, blind, family};
 use xt_trainer::parameters::Parameters;
 use xt_trainer::precision::computing;
@@ -47,7 +47,7 @@ fn model(heads: u64) -> Model {
     }
 }
 
-fn filled(heads: u64) -> (Parameters, Flat, Box<dyn Network>) {
+fn filled(heads: u64) -> (Parameters, Box<dyn Network>) {
     let family = family(&model(heads)).unwrap();
     let mut parameters = Parameters::new(family.parameters(), Decay::All).unwrap();
     let spans = parameters.layout.spans().to_vec();
@@ -56,9 +56,9 @@ fn filled(heads: u64) -> (Parameters, Flat, Box<dyn Network>) {
         let values: Vec<f32> = ramp(span.count, 100 + salt, 0.5).into_iter().map(|value| value + shift).collect();
         parameters.values.values_mut()[span.offset..span.offset + span.count].copy_from_slice(&values);
     }
-    let gradients = parameters.with_gradients().unwrap();
+    parameters.require_gradients(|_| true).unwrap();
     let network = family.network(&parameters).unwrap();
-    (parameters, gradients, network)
+    (parameters, network)
 }
 
 /// Texts of six and four tokens in rows of `length` places.
@@ -78,8 +78,8 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
     assert_eq!(answers.len(), 2);
     for (heads, answer) in answers {
         let heads: u64 = heads.parse().unwrap();
-        let (parameters, gradients, network) = filled(heads);
-        let spans = parameters.layout.spans();
+        let (mut parameters, network) = filled(heads);
+        let spans = parameters.layout.spans().to_vec();
         let names: Vec<&str> = spans.iter().map(|span| span.declared.name.as_str()).collect();
         assert_eq!(names, answer["names"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect::<Vec<_>>());
         let shape = |shape: &[i64]| shape.iter().map(|size| u64::try_from(*size).unwrap()).collect::<Vec<_>>();
@@ -96,9 +96,10 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
         let loss = logits.cross_entropy_loss::<Tensor>(&due, None, Reduction::Mean, -100, 0.0);
         assert!((loss.double_value(&[]) - answer["loss"].as_f64().unwrap()).abs() < 1e-6, "{heads}");
         loss.backward();
-        for span in spans {
+        let gradients = parameters.take_gradients().unwrap();
+        for (span, values) in spans.iter().zip(gradients.tensors()) {
             let name = &span.declared.name;
-            assert_close(span.of(gradients.values()), &answer["gradients"][name], 1e-5, &format!("{heads} {name}"));
+            assert_close(values.unwrap(), &answer["gradients"][name], 1e-5, &format!("{heads} {name}"));
         }
     }
 }
@@ -106,7 +107,7 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
 /// How long the rows are changes nothing, not even a bit; one more token does.
 #[test]
 fn where_a_text_was_filled_up_nothing_looks() {
-    let (_parameters, _gradients, network) = filled(4);
+    let (_parameters, network) = filled(4);
     let logits = |seen: &Tensor| floats(&network.forward(seen, None, &mut blind).unwrap()).unwrap().to_vec();
     let base = logits(&texts(6));
     assert_eq!(logits(&texts(8)), base);
@@ -125,7 +126,7 @@ fn where_a_text_was_filled_up_nothing_looks() {
 /// Autocast computes products in the narrow numbers: near the wide ones, and not equal to them.
 #[test]
 fn narrow_products_give_nearly_the_same_logits() {
-    let (_parameters, _gradients, network) = filled(4);
+    let (_parameters, network) = filled(4);
     let logits = |precision| {
         let found = computing(precision, || network.forward(&texts(6), None, &mut blind)).unwrap();
         floats(&found).unwrap().to_vec()

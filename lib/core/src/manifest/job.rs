@@ -106,7 +106,7 @@ crate::choice! {
             generator: Generator,
             /// The next sample that was not consumed.
             cursor: Cursor,
-            /// Nanoseconds that the run waited for the copy; no part of the state.
+            /// Nanoseconds that the boundary waited; the copy is made beside the next step. No part of the state.
             nanoseconds: u64,
         },
         /// It was asked to stop at a step boundary, and the state there lies in `snapshots/`.

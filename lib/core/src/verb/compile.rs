@@ -166,6 +166,19 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
         let message = format!("the target {target} lies above the limit {limit}, so it could never be reached");
         faults.add("/stops/early/target", "early.condition", message);
     }
+    if let Early::TrainingLoss { target, limit, .. } = &candidate.stops.early {
+        for (at, bound) in [("/stops/early/target", target), ("/stops/early/limit", limit)] {
+            match bound {
+                Some(bound) if bound.get() < 0.0 => {
+                    let message = format!("no loss is below 0, and this is {bound}");
+                    faults.add(at, "early.condition", message);
+                }
+                // A loss of exactly 0 may be asked for, and none above it suffered.
+                Some(bound) if bound.get() > 0.0 => single(at, bound.get(), faults),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// A value that 32-bit arithmetic turns into 0 or infinity would not be honoured.
@@ -257,11 +270,16 @@ pub fn compile_seen(
         let message = format!("an average from step {first_step} on never begins in a run of {} steps", shape.steps);
         faults.add("/averaging/first_step", "averaging.first-step", message);
     }
-    if let Early::TrainingLoss { window, .. } = &candidate.stops.early
-        && *window > shape.steps
-    {
-        let message = format!("a window of {window} steps is never full in a run of {} steps", shape.steps);
-        faults.add("/stops/early/window", "early.window", message);
+    if let Early::TrainingLoss { window, patience, .. } = &candidate.stops.early {
+        let looks = shape.steps / (*window).max(1);
+        if looks == 0 {
+            let message = format!("a window of {window} steps is never full in a run of {} steps", shape.steps);
+            faults.add("/stops/early/window", "early.window", message);
+        } else if let Some(patience) = patience.filter(|patience| *patience >= looks) {
+            // The first look is always an improvement.
+            let message = format!("a run of {} steps looks {looks} times, which never wait {patience}", shape.steps);
+            faults.add("/stops/early/patience", "early.patience", message);
+        }
     }
     let warmup = candidate.schedule.warmup_steps();
     if warmup > shape.steps {
@@ -517,6 +535,14 @@ mod tests {
         assert_eq!(early("null", "null", "null", 3), ["/stops/early"]);
         assert_eq!(early("2", "null", "1", 3), ["/stops/early/target"]);
         assert_eq!(early("null", "0", "null", 3), ["/stops/early/patience"]);
+        assert_eq!((early("null", "10", "null", 3), early("0", "null", "1e38", 3)), (vec![], vec![]));
+        for beyond in ["11", "1000000"] {
+            assert_eq!(early("null", beyond, "null", 3), ["/stops/early/patience"]);
+        }
+        for never in ["-1e300", "-0.5", "1e-300", "1e39"] {
+            assert_eq!(early(never, "null", "null", 3), ["/stops/early/target"], "{never}");
+            assert_eq!(early("null", "null", never, 3), ["/stops/early/limit"], "{never}");
+        }
         assert_eq!(early("null", "null", "1", 0), ["/stops/early/window"]);
     }
 
