@@ -24,6 +24,7 @@ use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::replay::{Outcome, Replay};
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::snapshot::Snapshot;
+use xt_store::Store;
 
 const RATE: &str = "optimizer.learning_rate";
 
@@ -253,9 +254,8 @@ fn a_run_record_that_the_attempt_did_not_end_in_is_not_frozen() {
     forged[0].finished = forged[0].started;
     forged[1].cause.push('!');
     for run in forged {
-        fs::write(place.folder.path().join("forged.json"), run.encode().canonical()).unwrap();
-        assert_eq!(place.tool("store", &["put", "forged.json"]).code, Some(0));
-        refusal(&place.tool("freeze", &["forged.json"]), 15, &["freeze.recorded", "says the event record"]);
+        let forged = Store::open(&place.store_path()).unwrap().put_manifest(&run).unwrap();
+        refusal(&place.tool("freeze", &[&forged.to_string()]), 15, &["freeze.recorded", "says the event record"]);
     }
 }
 
