@@ -170,6 +170,10 @@ fn a_regime_is_refused_until_a_calibration_covers_it_and_again_when_that_has_exp
     );
     let failed = place.calibrate("exact.jsonl", "field.jsonl", "strict.json");
     refusal(&failed, 1, &["not passed: error-worst is "]);
+    // Nor does a regime that computes something else pass what the honest one passes: here the optimiser hardly moves.
+    let wrong = format!("{FIELD};optimizer.epsilon=1.0");
+    place.told("wrong.jsonl", &six_branches(&place, &["--under", &wrong, "--evidence"]));
+    refusal(&place.calibrate("exact.jsonl", "wrong.jsonl", "gates.json"), 1, &["not passed: "]);
     place.write("calibration.json", &ended.stdout);
     place.write("failed.json", &failed.stdout);
     refusal(&place.calibrate("field.jsonl", "field.jsonl", "gates.json"), 10, &["calibration.mixed"]);
@@ -203,6 +207,8 @@ fn a_regime_is_refused_until_a_calibration_covers_it_and_again_when_that_has_exp
     let four = place.branch(&[&four[..], &["regime=field;execution.threads=1;precision=bfloat16"]].concat());
     refusal(&four, 10, &["calibration.scope", "did not measure the execution"]);
     decided_where_it_is_clear_and_asked_exactly_where_it_is_close(&place, &exact, &field, &covered);
+    other_data_and_known_effects_are_asked_exactly_too(&place);
+    a_model_of_another_regime_is_always_asked_exactly(&place);
     evidence_is_never_frozen(&place);
     moving_the_stack_keeps_both_identities(&place);
 }
@@ -248,6 +254,99 @@ fn decided_where_it_is_clear_and_asked_exactly_where_it_is_close(
     let forged = Branch { regime: Regime::Exact, ..found.clone() };
     place.file("forged.jsonl", &[forged]);
     refusal(&place.decide(effect, "forged.jsonl", JANUARY), 10, &["decision.forged"]);
+}
+
+/// What a quality branch saw and what was known of it stand in the exact plan, too. Of a state that is not exact itself there is
+/// no exact plan, and that is said.
+fn other_data_and_known_effects_are_asked_exactly_too(place: &Place) {
+    let text = fs::read_to_string(place.0.folder.path().join("text.txt")).unwrap();
+    place.write("other.txt", &text.to_ascii_uppercase());
+    place.write("other.json", &place.tool("compile", &["dataset", "other.txt"]).stdout);
+    let covered = ["--calibration", "calibration.json", "--now", JANUARY, "--horizon", "5"];
+    let quality = ["--under", FIELD, "--purpose", "quality", "--data", "other.json", "--known", "-50..50"];
+    let plans: Vec<Plan> = documents(&place.branch(&[&covered[..], &quality].concat()));
+    let told = place.told("quality.jsonl", &plans);
+    let effect = told.iter().find(|branch| branch.arm != "no-op").unwrap().effects[0].effect.unwrap().get();
+    let close = place.decide(effect, "quality.jsonl", JANUARY);
+    let asked = document::<Decision>(&close, 3).escalation.0.unwrap().plans;
+    let asked: Vec<Plan> = asked.iter().map(|id| place.0.store().manifest(*id).unwrap()).collect();
+    assert_eq!(asked.len(), 2, "{}", close.stderr);
+    assert!(!close.stderr.contains("no exact plan"), "{}", close.stderr);
+    let exact = place.told("quality-exact.jsonl", &asked);
+    for one in &told {
+        let same = exact.iter().find(|other| other.arm == one.arm).unwrap();
+        assert_eq!(
+            (same.regime, same.purpose, same.known.is_some()),
+            (Regime::Exact, one.purpose, one.known.is_some())
+        );
+        assert_ne!(same.effects[0].loss, one.effects[0].loss, "the arithmetic is another one");
+    }
+
+    let candidate = fs::read_to_string(place.0.folder.path().join("candidate.json")).unwrap();
+    place.write("inexact.json", &inexact(&candidate, 8));
+    let plan = place.tool("compile", &["--evidence", "inexact.json"]).stdout;
+    let run = place.tool("run", &["--snapshot-every", "2", &place.write("inexact-plan.json", &plan)]).runs().remove(0);
+    let state = run.snapshots.iter().find(|taken| taken.step == 2).unwrap().snapshot.to_string();
+    let ended = place.tool("compile", &[&["branch", "--from", &state, "--noise", "0.1"], &covered[..]].concat());
+    let told = place.told("within.jsonl", &documents(&ended));
+    let effect = told.iter().find(|branch| branch.arm != "no-op").unwrap().effects[0].effect.unwrap().get();
+    let close = place.decide(effect, "within.jsonl", JANUARY);
+    assert_eq!(document::<Decision>(&close, 3).escalation.0.unwrap().plans, []);
+    for arm in ["no-op", "noise"] {
+        assert!(close.stderr.contains(&format!("no exact plan can be made of {arm}")), "{}", close.stderr);
+    }
+}
+
+/// A candidate in two threads and bfloat16, of so many steps.
+fn inexact(candidate: &str, steps: u64) -> String {
+    let changes = [
+        ("\"regime\": \"exact\"", "\"regime\": \"field\"".to_string()),
+        ("\"threads\": 1", "\"threads\": 2".to_string()),
+        ("\"precision\": \"float32\"", "\"precision\": \"bfloat16\"".to_string()),
+        ("\"steps\": 8", format!("\"steps\": {steps}")),
+    ];
+    changes.iter().fold(candidate.to_string(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    })
+}
+
+/// A calibration measures effects of branches and says nothing of what is measured of a model: however clear the margin, the
+/// exact regime is asked. The control: the same of an exact model is decided.
+fn a_model_of_another_regime_is_always_asked_exactly(place: &Place) {
+    let golden = |name: &str| {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/evaluate/in").join(name)).unwrap()
+    };
+    place.write("held.txt", &golden("held.txt"));
+    place.tool("compile", &["dataset", "held.txt"]);
+    place.write("heldout.json", &golden("heldout.json"));
+    let target = r#"{"primary":{"name":"loss","direction":"minimize"},"target":1000.0,"constraints":[]}"#;
+    place.write("far.json", target);
+    let candidate = fs::read_to_string(place.0.folder.path().join("candidate.json")).unwrap();
+    place.write("exact-model.json", &candidate.replace("\"steps\": 8", "\"steps\": 4"));
+    place.write("field-model.json", &inexact(&candidate, 4));
+    let decided = |candidate: &str, ground: &[&str], code: i32| -> Decision {
+        let plans: Vec<Plan> = documents(&place.tool("compile", &[ground, &["--now", JANUARY, candidate]].concat()));
+        let run = place.ran(&plans).remove(0).id().to_string();
+        let frozen = place.tool("freeze", &["--now", JANUARY, &run]);
+        assert_eq!(frozen.code, Some(0), "{}", frozen.stderr);
+        place.write("bundle.json", &frozen.stdout);
+        let plan = place.tool("compile", &["evaluate", "heldout.json", "bundle.json"]);
+        let measured = place.tool("run", &[&place.write("measure.json", &plan.stdout)]);
+        assert_eq!(measured.code, Some(0), "{} {}", plan.stderr, measured.stderr);
+        let evaluation = place.write("evaluation.json", &measured.stdout);
+        document(&place.tool("decide", &["--now", JANUARY, "far.json", &evaluation]), code)
+    };
+    let field = decided("field-model.json", &["--calibration", "calibration.json"], 3);
+    assert_eq!(field.outcome, Some(Outcome::Escalate));
+    let escalation = field.escalation.0.unwrap();
+    assert_eq!(escalation.causes.iter().map(|cause| cause.code).collect::<Vec<_>>(), [Doubt::Unmeasured]);
+    let [asked] = escalation.plans[..] else { panic!("one exact plan: {:?}", escalation.plans) };
+    let asked: Plan = place.0.store().manifest(asked).unwrap();
+    let exact: Vec<Plan> = documents(&place.tool("compile", &["exact-model.json"]));
+    assert_eq!((asked.fingerprint, asked.seed), (exact[0].fingerprint, exact[0].seed), "the exact model itself");
+    let exact = decided("exact-model.json", &[], 0);
+    assert_eq!((exact.outcome, exact.escalation.0), (Some(Outcome::StopSucceeded), None));
 }
 
 fn evidence_is_never_frozen(place: &Place) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use xt_cli::{Common, Error};
+use xt_cli::{Common, Error, note};
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::manifest::branch::{Branch, Departure};
@@ -16,7 +16,7 @@ use xt_core::manifest::run::Run;
 use xt_core::manifest::snapshot::Snapshot;
 use xt_core::verb::branches::{Ran, effects};
 use xt_core::verb::decision_context::{inexact, inexact_branch, of_branch};
-use xt_core::verb::depart::{Asked, Origin, depart};
+use xt_core::verb::depart::{Asked, Origin, Substitute, depart, other_data};
 use xt_core::verb::regime;
 use xt_store::Store;
 
@@ -36,7 +36,7 @@ pub(crate) fn contexts(branches: &[Branch], objective: &Objective, common: &Comm
         }
         let execution = match (branch.regime, branch.calibration) {
             (Regime::Exact, _) => None,
-            (_, Some(calibration)) => Some(of_one(&store, branch, calibration)?),
+            (_, Some(calibration)) => Some(of_one(&store, branch, calibration, common)?),
             (regime, None) => {
                 let message =
                     format!("it is evidence for a calibration of the regime {regime}, and nothing is decided on that");
@@ -69,16 +69,23 @@ fn again(branches: &[Branch], store: &Store) -> Result<Vec<Branch>, Error> {
     Ok(effects(&all)?)
 }
 
-fn of_one(store: &Store, branch: &Branch, calibration: Digest) -> Result<Inexact, Error> {
+fn of_one(store: &Store, branch: &Branch, calibration: Digest, common: &Common) -> Result<Inexact, Error> {
     let calibration: Calibration = store.manifest(calibration)?;
     let mut plans = Vec::new();
     for one in &branch.replicates {
         let run: Run = store.manifest(one.run)?;
         let plan: Plan = store.manifest(run.plan)?;
-        if let Some(departure) = &plan.departure {
-            let no_op = Departure { set: Vec::new(), noise: None, replicate: 1, ..departure.clone() };
-            plans.extend(exact_branch(store, &no_op)?);
-            plans.extend(exact_branch(store, departure)?);
+        let Some(departure) = &plan.departure else { continue };
+        let no_op = Departure { set: Vec::new(), noise: None, known: None, replicate: 1, ..departure.clone() };
+        for (what, departure) in [("no-op", &no_op), (branch.arm.as_str(), departure)] {
+            match exact_branch(store, &plan, departure)? {
+                Ok(exact) => plans.push(exact),
+                // Whoever asks the exact regime has to know what is not asked.
+                Err(faults) => note(
+                    common,
+                    &format!("xt-decide: note: {}: no exact plan can be made of {what}:\n{faults}", branch.arm),
+                ),
+            }
         }
         // Repeats are the same in the exact regime; seeds of noise on the weights are not.
         if branch.noise.is_none() {
@@ -88,20 +95,26 @@ fn of_one(store: &Store, branch: &Branch, calibration: Digest) -> Result<Inexact
     Ok(inexact_branch(branch, &calibration, kept(store, &plans, &branch.arm)?))
 }
 
-/// The plan of the same branch in the exact regime; `None` where the state itself is of another one.
-fn exact_branch(store: &Store, departure: &Departure) -> Result<Option<Plan>, Error> {
+/// The plan of the same branch in the exact regime, on the data that `plan` saw where it was set to other ones; or why there is
+/// none, as where the state itself is of another regime.
+fn exact_branch(store: &Store, plan: &Plan, departure: &Departure) -> Result<Result<Plan, Faults>, Error> {
     let run: Run = store.manifest(departure.run)?;
-    let (plan, snapshot): (Plan, Snapshot) = (store.manifest(run.plan)?, store.manifest(departure.snapshot)?);
+    let (before, snapshot): (Plan, Snapshot) = (store.manifest(run.plan)?, store.manifest(departure.snapshot)?);
+    let substituted = departure.under.iter().chain(&departure.set).any(other_data);
+    let data = plan.dataset.clone().filter(|_| substituted);
+    let (count, fitted) = (plan.work.tokens, plan.fitted.clone());
     let asked = Asked {
         under: regime::exact_changes(&departure.under),
         set: departure.set.clone(),
         noise: departure.noise.clone(),
         replicate: departure.replicate,
         horizons: departure.horizons.clone(),
+        data: data.map(|dataset| Substitute { dataset, count, fitted }),
+        known: departure.known.clone(),
         ..Asked::on(departure.purpose)
     };
-    let origin = Origin { run: &run, plan: &plan, snapshot: &snapshot };
-    Ok(depart(&origin, &asked).ok().map(|(plan, _)| plan))
+    let origin = Origin { run: &run, plan: &before, snapshot: &snapshot };
+    Ok(depart(&origin, &asked).map(|(plan, _)| plan))
 }
 
 /// How a model that was measured came about; `None` for the exact regime.

@@ -302,7 +302,8 @@ pub fn check_origin(origin: &Origin<'_>, plan: &Plan, faults: &mut Faults) {
     check_plan(origin.snapshot, plan, faults);
 }
 
-fn other_data(change: &Change) -> bool {
+/// Whether it puts other data in the place of a run's own.
+pub fn other_data(change: &Change) -> bool {
     change.path == "data" || change.path == DATASET
 }
 
