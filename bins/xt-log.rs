@@ -1,5 +1,6 @@
 //! `xt-log`: the record, for people and programs.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdout};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ enum Question {
     },
     /// Settle what a crash left open, and print one xt.reconciliation/1 for each attempt that had not ended
     Reconcile {
-        /// Only what belongs to this attempt, operation, run, node or experiment
+        /// Only what belongs to this attempt, operation, run, node or experiment, or to the attempt of a run record in a file or -
         #[arg(value_name = "ID")]
         id: Option<String>,
         #[command(flatten)]
@@ -127,7 +128,7 @@ enum Question {
     Resources {
         /// Declare what there is: an xt.inventory/1 in a file, a digest in the store, or - for standard input
         #[arg(long, value_name = "INVENTORY", conflicts_with_all = ["undeclare", "clear"])]
-        declare: Option<std::ffi::OsString>,
+        declare: Option<OsString>,
         /// Take the declaration back: then only conflict domains and accelerators are kept apart
         #[arg(long, conflicts_with = "clear")]
         undeclare: bool,
@@ -140,9 +141,9 @@ enum Question {
     },
     /// Print what an object of the store came from, one JSON object a link: a tree on a terminal
     Lineage {
-        /// A document or a file
+        /// A document or a file by its digest, or a document itself: its file, or - for standard input
         #[arg(value_name = "DIGEST")]
-        digest: Digest,
+        digest: OsString,
         /// Print what came from it instead
         #[arg(long)]
         down: bool,
@@ -155,9 +156,9 @@ enum Question {
     /// Nothing is removed and nothing stops: `lineage` shows it from then on, and `xt-freeze verify` refuses bundles that
     /// came from it.
     Withdraw {
-        /// A document or a file
+        /// A document or a file by its digest, or a document itself: its file, or - for standard input
         #[arg(value_name = "DIGEST")]
-        digest: Digest,
+        digest: OsString,
         /// Why, in words
         #[arg(long, value_name = "TEXT", value_parser = words)]
         why: String,
@@ -176,7 +177,7 @@ enum ExperimentVerb {
     New {
         /// The objective: a file, a digest in the store, or - for standard input
         #[arg(value_name = "OBJECTIVE")]
-        objective: std::ffi::OsString,
+        objective: OsString,
         /// Its name [default: made from the digest of the objective]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
@@ -197,8 +198,10 @@ impl Tool for Log {
         output: "One JSON document a line. Events are in the order of their sequence numbers, which have no gaps; the time \
                  in them is that of the writer's clock and orders nothing. In a status, `state` is what the record holds \
                  and `observed` what can be seen now: an attempt whose supervisor is gone without having recorded an end \
-                 is lost, one whose supervisor cannot be seen from here is uncertain. status is a table when standard \
-                 output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
+                 is lost, one whose supervisor cannot be seen from here is uncertain. `seed` is that of the plan: what a run \
+                 trains with, and in an evaluation the seed of its spec, whatever the model was trained with. Under the \
+                 experiment `replay` stands what xt-replay, xt-snapshot and xt-triage did again to check or to find a state. \
+                 status is a table when standard output is a terminal. why writes text. tail writes the lines of telemetry.jsonl as they are; whoever \
                  stops reading goes on later with --after and the number of lines read. export writes loss, gradient_norm and \
                  learning_rate of each step, or the metrics of a command by their names, and leaves out what is not finite; \
                  in a table, the columns before these are step and seconds, the time that the steps up to this one took, which \
@@ -207,9 +210,10 @@ impl Tool for Log {
                  which was its `role`; `depth` counts links, and `again` says that it was shown before. reconcile exits with 3 when \
                  something is left to a person; the reason is in the document.",
         files: &[
-            ("record.db", "the record, in the folder of the store"),
-            ("resources.json", "what the operator declared, in the folder of the store"),
-            ("runs/ATTEMPT/telemetry.jsonl", "what a run reported, in the folder of the store"),
+            (".xt", "the store; --store or XT_STORE names another"),
+            ("$XT_STORE/record.db", "the record"),
+            ("$XT_STORE/resources.json", "what the operator declared"),
+            ("$XT_STORE/runs/ATTEMPT/telemetry.jsonl", "what a run reported"),
         ],
         examples: &[
             ("xt-log events --follow", "print what happened and go on with what happens"),
@@ -227,6 +231,7 @@ impl Tool for Log {
             ("xt-log resources", "see what this host has to give, and who has what"),
             ("xt-log resources --declare inventory.json", "give no more than that to all runs together"),
             ("xt-log lineage sha256:9f86…", "see what a model came from: run, plan, candidate, dataset, files"),
+            ("xt-log lineage run.json", "see what a run came from"),
             ("xt-log withdraw sha256:9f86… --why mislabelled", "say so, and see everything that came from it"),
             ("xt-log lineage --down sha256:9f86… --dot | dot -Tsvg", "draw everything that a file went into"),
             ("xt-log rebuild --check", "prove that the record follows from its events"),
@@ -272,15 +277,17 @@ fn main() -> ExitCode {
             Question::Experiment { verb: ExperimentVerb::New { objective, name } } => {
                 experiment(common, &Source::from(objective.as_os_str()), name.as_deref())
             }
-            Question::Reconcile { id, starting } => reconcile(common, id.as_deref(), starting),
+            Question::Reconcile { id, starting } => {
+                reconcile(common, id.as_deref().map(meant).transpose()?.as_deref(), starting)
+            }
             Question::Resources { declare, undeclare, clear, reason } => {
                 let clear = clear.as_deref().zip(reason.as_deref());
                 resources(common, declare.as_ref().map(|name| Source::from(name.as_os_str())), *undeclare, clear)
             }
             Question::Lineage { digest, down, dot } => {
-                lineage(common, *digest, if *down { Direction::Down } else { Direction::Up }, *dot)
+                lineage(common, digest_of(digest)?, if *down { Direction::Down } else { Direction::Up }, *dot)
             }
-            Question::Withdraw { digest, why } => withdraw(common, *digest, why),
+            Question::Withdraw { digest, why } => withdraw(common, digest_of(digest)?, why),
             Question::Rebuild { check } => rebuild(common, *check),
         }
     })
@@ -312,11 +319,21 @@ fn meant(text: &str) -> Result<String, Error> {
     if !file && text != "-" {
         return Ok(text.into());
     }
-    let source = Source::from(std::ffi::OsStr::new(text));
+    let source = Source::from(OsStr::new(text));
     // What lies in a file needs no store.
     let value = read_one(&source, &|_| Err(CliError::NoDocument(text.into()).into()))?.value;
     let attempt = value.get("attempt").and_then(Value::as_str).map(String::from);
     Ok(attempt.unwrap_or_else(|| value.identity().to_string()))
+}
+
+/// A digest as it stands, or that of the document in a file or on standard input.
+fn digest_of(argument: &OsStr) -> Result<Digest, Error> {
+    let source = Source::from(argument);
+    if let Source::Digest(digest) = source {
+        return Ok(digest);
+    }
+    // What lies in a file needs no store.
+    Ok(read_one(&source, &|digest| Err(CliError::Unknown(digest).into()))?.value.identity())
 }
 
 /// A text with something in it.

@@ -100,7 +100,9 @@ impl Tool for XtSnapshot {
         input: "A run record (xt.run/1), or for the subcommands snapshots (xt.snapshot/1): files, digests in the store, or \
                 standard input. Where a run is meant, the name of an attempt will do.",
         output: "One xt.snapshot/1; its files are in the store. ls prints one object with step and snapshot a line, diff one \
-                 xt.snapshot-diff/1, export one object with path, digest and bytes a file.",
+                 xt.snapshot-diff/1, export one object with path, digest and bytes a file. A state that has to be computed \
+                 again is computed in custody like any run: its attempt stands in the record, under the experiment \
+                 `replay` (xt-log status replay).",
         files: &[(".xt", "the store; --store or XT_STORE names another")],
         examples: &[
             ("xt-run --snapshot-every 100 plan.json > run.json", "Store states by the way."),
@@ -299,10 +301,9 @@ impl XtSnapshot {
             &taken,
             &format!("state after step {step}, computed again from step {begin}"),
         )?;
-        note(
-            &self.common,
-            &format!("snapshot: computed again from step {begin}, {} steps; it is what the trace says", step - begin),
-        );
+        let count = step - begin;
+        let how = format!("computed again from step {begin}, {count} steps, under the experiment replay");
+        note(&self.common, &format!("snapshot: {how}; it is what the trace says"));
         print(&snapshot)?;
         Ok(Exit::Yes)
     }

@@ -45,6 +45,18 @@ fn a_model_leads_back_to_its_data_and_the_data_forward_to_the_bundle() {
     for (role, id) in [("run", bundle), ("model/model.safetensors", weights.to_string())] {
         assert!(down.contains(&(role.to_string(), id.clone())), "{role} {id}: {down:?}");
     }
+    // A document stands for its digest, as a file and on standard input.
+    let of_run = links(&folder, &[&run.id().to_string()], "from");
+    folder.write("run.json", run.encode().canonical());
+    assert_eq!(links(&folder, &["run.json"], "from"), of_run);
+    let piped = folder.xt("log").args(["lineage", "-"]).input(run.encode().canonical()).run().expect(0);
+    assert_eq!(
+        piped.documents().len(),
+        folder.xt("log").args(["lineage", "run.json"]).run().expect(0).documents().len()
+    );
+    assert_ne!(of_run, up);
+    folder.write("other.json", plan.encode().canonical());
+    assert_ne!(links(&folder, &["other.json"], "from"), of_run, "another document, another answer");
     // The control: nothing that came from the model is among what the model came from.
     assert!(!up.iter().any(|(role, _)| role == "run"), "{up:?}");
     let dot = folder.xt("log").args(["lineage", "--dot", &weights.to_string()]).run().expect(0).stdout;
