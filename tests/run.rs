@@ -109,6 +109,29 @@ fn two_runs_of_one_plan_agree_in_everything_but_figures_and_another_seed_does_no
 }
 
 #[test]
+fn a_second_run_reads_no_file_of_the_worker_again_and_says_so_and_a_worker_that_changed_is_another_stack() {
+    let bench = Bench::new();
+    let plan = bench.plan("", 2);
+    let worker = bench.path("worker");
+    std::fs::copy(bench::STAND_IN, &worker).unwrap();
+    // What was written a moment ago is not kept.
+    std::thread::sleep(Duration::from_secs(4));
+    let ran = || bench.run(&plan, &["--worker", worker.to_str().unwrap()]).run(Status::Succeeded, 0);
+    let [first, second] = [ran(), ran()];
+    let files = 1 + first.stack.as_ref().unwrap().libraries.len() as u64;
+    assert_eq!([&first, &second].map(|run| run.observed.digests_cached), [Some(0), Some(files)]);
+    assert_eq!(first.stack, second.stack);
+    let time = std::fs::metadata(&worker).unwrap().modified().unwrap();
+    let mut file = std::fs::File::options().append(true).open(&worker).unwrap();
+    file.write_all(&[0]).unwrap();
+    file.set_modified(time).unwrap();
+    drop(file);
+    let third = ran();
+    assert_eq!(third.observed.digests_cached, Some(files - 1), "its old time does not hide the change");
+    assert_ne!(third.stack.unwrap().worker, first.stack.unwrap().worker);
+}
+
+#[test]
 fn a_worker_that_reports_completion_and_then_fails_has_failed() {
     for (behaviour, code, signal) in [
         ("exit-after-report 1", Some(1), None),

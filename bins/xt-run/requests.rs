@@ -1,7 +1,6 @@
 //! From plans to requests.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use xt_cli::{Error, Source, read_documents};
@@ -10,9 +9,11 @@ use xt_core::field::Manifest as _;
 use xt_core::manifest::branch::Purpose;
 use xt_core::manifest::calibration::Calibration;
 use xt_core::manifest::plan::{Ground, Plan};
+use xt_core::manifest::run::Stack;
 use xt_core::manifest::snapshot::{Cadence, Snapshot};
 use xt_core::name::Name;
 use xt_core::verb::{compare, regime};
+use xt_runtime::digests::Digests;
 use xt_runtime::worker::Worker;
 use xt_runtime::{Request, RuntimeError, Secrets, worker};
 use xt_store::Store;
@@ -51,18 +52,13 @@ impl XtRun {
     /// Refuses to go on from a state of another run on another stack than it was computed on, with every difference: what
     /// comes of that would be told of the branch and not of the stack. Maintenance is there to see just that.
     pub(crate) fn same_stack(&self, requests: &[Request]) -> Result<(), Error> {
-        let (finder, mut stacks) = (Finder::new(self.worker.as_deref()), BTreeMap::new());
+        let mut stacks = self.stacks();
         for Request { plan, .. } in requests {
             let Some(from) = plan.departure.as_ref().filter(|from| from.purpose != Purpose::Maintenance) else {
                 continue;
             };
             let state: Snapshot = Store::open(&self.common.store)?.manifest(from.snapshot)?;
-            let path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
-            let now = match stacks.entry(path) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(Worker::inspect(&finder.of(plan)?, path)?.stack()),
-            };
-            let differences = compare::stacks(&state.stack, now);
+            let differences = compare::stacks(&state.stack, &stacks.of(plan)?);
             if !differences.is_empty() {
                 return Err(RuntimeError::Refused(compare::refusal(&differences)).into());
             }
@@ -72,16 +68,20 @@ impl XtRun {
 
     /// Refuses a regime that is not exact when its calibration has expired, or is not one for this plan on this stack.
     pub(crate) fn grounded<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> Result<(), Error> {
-        let (finder, mut faults) = (Finder::new(self.worker.as_deref()), Faults::new());
+        let (mut stacks, mut faults) = (self.stacks(), Faults::new());
         for plan in plans {
             let Ground::Calibration { digest, .. } = &plan.ground else { continue };
             let calibration: Calibration = Store::open(&self.common.store)?.manifest(*digest)?;
-            let path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
-            let stack = Worker::inspect(&finder.of(plan)?, path)?.stack().identity();
+            let stack = stacks.of(plan)?.identity();
             regime::check_cover(plan, &calibration, self.common.now()?, Some(stack), &mut faults);
         }
         faults.0.dedup();
         Ok(faults.or(())?)
+    }
+
+    fn stacks(&self) -> Stacks<'_> {
+        let (finder, digests) = (Finder::new(self.worker.as_deref()), Digests::open(&self.common.store));
+        Stacks { finder, digests, known: BTreeMap::new() }
     }
 
     /// What a run is counted under: as is said here, or as it was said before.
@@ -91,6 +91,27 @@ impl XtRun {
         }
         let known = self.runtime()?.experiment_of(&request.plan, request.operation.as_ref())?;
         Ok(known.unwrap_or_else(default_experiment))
+    }
+}
+
+/// The stack that each plan would run on here. Plans of one worker and one library path have the same.
+struct Stacks<'a> {
+    finder: Finder<'a>,
+    digests: Digests,
+    known: BTreeMap<(PathBuf, Option<String>), Stack>,
+}
+
+impl Stacks<'_> {
+    fn of(&mut self, plan: &Plan) -> Result<Stack, Error> {
+        let library_path = plan.environment.get("LD_LIBRARY_PATH").cloned();
+        let worker = self.finder.of(plan)?;
+        if let Some(known) = self.known.get(&(worker.clone(), library_path.clone())) {
+            return Ok(known.clone());
+        }
+        let stack = Worker::inspect(&worker, library_path.as_deref(), &mut self.digests)?.stack();
+        self.digests.keep();
+        self.known.insert((worker, library_path), stack.clone());
+        Ok(stack)
     }
 }
 

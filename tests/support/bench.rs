@@ -47,7 +47,7 @@ pub struct Bench {
 
 /// The tools of this build.
 const XT_RUN: &str = env!("CARGO_BIN_EXE_xt-run");
-const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
+pub const STAND_IN: &str = env!("CARGO_BIN_EXE_xt-stand-in");
 
 #[allow(dead_code, reason = "each test program uses its part")]
 impl Bench {

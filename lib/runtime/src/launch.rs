@@ -21,6 +21,7 @@ use xt_store::Store;
 
 use crate::command;
 use crate::conclude::Findings;
+use crate::digests::Digests;
 use crate::error::{RuntimeError, file, system};
 use crate::program::Brought;
 use crate::resume::Before;
@@ -52,8 +53,8 @@ pub(crate) struct Training {
 
 /// What runs: the worker of this toolkit, or the program of a command.
 pub(crate) enum Held {
-    /// The worker.
-    Worker(Worker),
+    /// The worker, and how many of its files were not read again.
+    Worker(Worker, u64),
     /// The program.
     Program(Box<Brought>),
 }
@@ -62,30 +63,30 @@ impl Held {
     /// A file that holds something else than was hashed. Asked at the end of a run.
     pub(crate) fn altered(&mut self) -> Result<Option<PathBuf>, RuntimeError> {
         match self {
-            Self::Worker(worker) => worker.altered(),
+            Self::Worker(worker, _) => worker.altered(),
             Self::Program(brought) => brought.altered(),
         }
     }
 
     /// Files that were not read again, because their digest was known.
-    pub(crate) fn cached(&self) -> Option<u64> {
+    pub(crate) fn cached(&self) -> u64 {
         match self {
-            Self::Worker(_) => None,
-            Self::Program(brought) => Some(brought.cached),
+            Self::Worker(_, cached) => *cached,
+            Self::Program(brought) => brought.cached,
         }
     }
 
     /// The stack that it makes with this machine.
     pub(crate) fn stack(&self) -> Stack {
         match self {
-            Self::Worker(worker) => worker.stack(),
+            Self::Worker(worker, _) => worker.stack(),
             Self::Program(brought) => brought.worker.stack(),
         }
     }
 
     fn moved(&self) -> Option<&Path> {
         match self {
-            Self::Worker(worker) => worker.moved(),
+            Self::Worker(worker, _) => worker.moved(),
             Self::Program(brought) => brought.worker.moved(),
         }
     }
@@ -112,7 +113,9 @@ pub(crate) fn launch(
         (Held::Program(Box::new(brought)), started)
     } else {
         let library_path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
-        let worker = Worker::inspect(Path::new(&order.worker), library_path)?;
+        let mut digests = Digests::open(supervisor.place.store.path());
+        let worker = Worker::inspect(Path::new(&order.worker), library_path, &mut digests)?;
+        digests.keep();
         findings.stack = Some(worker.stack());
         lay_out(&supervisor.place.store, &plan.inputs, &inputs)?;
         if let Some(before) = before {
@@ -129,7 +132,7 @@ pub(crate) fn launch(
             Some(_) => Job::Evaluate { plan: Box::new(plan.clone()) },
         };
         let started = start(&worker, &job, &places, &plan.intent, &plan.environment);
-        (Held::Worker(worker), started)
+        (Held::Worker(worker, digests.cached()), started)
     };
     if let Err(RuntimeError::Sandbox(SandboxError::Unenforced { custody, .. })) = &started {
         findings.custody = Some((**custody).clone());

@@ -31,14 +31,6 @@ fn stamp(found: &Metadata) -> Stamp {
 }
 
 impl Pinned {
-    /// Opens and hashes the file at `path`.
-    pub(crate) fn hash(path: &Path) -> Result<Self, RuntimeError> {
-        let mut opened = File::open(path).map_err(file("open", path))?;
-        let before = stamp(&opened.metadata().map_err(file("read", path))?);
-        let digest = digest_of(&mut opened, path)?;
-        Ok(Self { path: path.into(), file: opened, before, digest })
-    }
-
     /// Opens the file at `path`, and hashes it unless `digests` knows it.
     pub(crate) fn known(path: &Path, digests: &mut Digests) -> Result<Self, RuntimeError> {
         let mut opened = File::open(path).map_err(file("open", path))?;
@@ -92,7 +84,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lib.so");
         fs::write(&path, b"one").unwrap();
-        let mut pinned = Pinned::hash(&path).unwrap();
+        let mut pinned = Pinned::known(&path, &mut Digests::default()).unwrap();
         fs::hard_link(&path, folder.path().join("link")).unwrap();
         assert!(pinned.in_place() && pinned.unaltered().unwrap());
         fs::write(folder.path().join("new"), b"one").unwrap();

@@ -15,6 +15,7 @@ use xt_core::verb::compare;
 use xt_core::verb::snapshot::check_line;
 use xt_store::Store;
 
+use crate::digests::Digests;
 use crate::error::RuntimeError;
 use crate::request::Request;
 use crate::stored_snapshots::taken;
@@ -87,10 +88,10 @@ impl Original<'_> {
     }
 }
 
-/// Every pin of `recorded` that `worker` on this machine does not meet.
+/// Every pin of `recorded` that `worker` on this machine does not meet. A replay is there to doubt, so every byte is read.
 pub fn pins(recorded: &Stack, plan: &Plan, worker: &Path) -> Result<Vec<PinDifference>, RuntimeError> {
     let library_path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
-    Ok(compare::stacks(recorded, &Worker::inspect(worker, library_path)?.stack()))
+    Ok(compare::stacks(recorded, &Worker::inspect(worker, library_path, &mut Digests::default())?.stack()))
 }
 
 /// The last snapshot that a run took.

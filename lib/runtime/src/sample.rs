@@ -13,6 +13,7 @@ use xt_core::manifest::plan::{Input, Plan, Role};
 use xt_core::number::Finite;
 use xt_store::Store;
 
+use crate::digests::Digests;
 use crate::error::{RuntimeError, file};
 use crate::launch::{self, Launch, Places};
 use crate::lines::Lines;
@@ -50,7 +51,8 @@ pub fn sample(
     on_text: &mut dyn FnMut(&str) -> bool,
 ) -> Result<SampleEnd, RuntimeError> {
     let candidate = writes(plan)?;
-    let worker = Worker::inspect(worker, plan.environment.get("LD_LIBRARY_PATH").map(String::as_str))?;
+    let library_path = plan.environment.get("LD_LIBRARY_PATH").map(String::as_str);
+    let worker = Worker::inspect(worker, library_path, &mut Digests::open(store.path()))?;
     let scratch = Scratch::new(store)?;
     let (inputs, outputs) = (scratch.0.join("in"), scratch.0.join("out"));
     for folder in [&inputs, &outputs] {

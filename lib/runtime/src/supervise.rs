@@ -235,7 +235,7 @@ impl Supervisor {
                 let snapshots = RunSnapshots::new(attempt, plan, scope.cadence.clone(), held.stack(), launch.limits);
                 let watch = Watch::new(self, ledger, snapshots, launch.pipes);
                 self.attend(attempt, (launch.running, launch.limits), watch, findings);
-                findings.observed.digests_cached = held.cached();
+                findings.observed.digests_cached = Some(held.cached());
                 let altered =
                     held.altered().and_then(|path| path.map_or(Ok(()), |path| Err(RuntimeError::Altered(path))));
                 if let (Err(error), Status::Succeeded) = (altered, findings.status) {

@@ -47,8 +47,9 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf, RuntimeError> {
 }
 
 impl Worker {
-    /// The worker at `program` with its libraries, as its own loader finds them under `library_path`.
-    pub fn inspect(program: &Path, library_path: Option<&str>) -> Result<Self, RuntimeError> {
+    /// The worker at `program` with its libraries, as its own loader finds them under `library_path`; what `digests` knows is
+    /// not hashed again.
+    pub fn inspect(program: &Path, library_path: Option<&str>, digests: &mut Digests) -> Result<Self, RuntimeError> {
         let libraries = loader::libraries(program, library_path)?;
         match strayed(program, &libraries)? {
             Some(path) => Err(RuntimeError::Worker {
@@ -58,7 +59,7 @@ impl Worker {
                     path.display()
                 ),
             }),
-            None => Self::hashed(program, libraries),
+            None => Self::known(program, libraries, digests),
         }
     }
 
@@ -66,18 +67,8 @@ impl Worker {
     pub(crate) fn known(program: &Path, libraries: Vec<PathBuf>, digests: &mut Digests) -> Result<Self, RuntimeError> {
         let files = libraries.iter().map(PathBuf::as_path).chain([program]);
         let pinned = files.map(|path| Pinned::known(path, digests)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::of(program, libraries, pinned))
-    }
-
-    fn hashed(program: &Path, libraries: Vec<PathBuf>) -> Result<Self, RuntimeError> {
-        let files = libraries.iter().map(PathBuf::as_path).chain([program]);
-        let pinned = files.map(Pinned::hash).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::of(program, libraries, pinned))
-    }
-
-    fn of(program: &Path, libraries: Vec<PathBuf>, pinned: Vec<Pinned>) -> Self {
         let digests = pinned.iter().map(|file| (file.path().to_path_buf(), file.digest)).collect();
-        Self { program: program.into(), libraries, digests, pinned }
+        Ok(Self { program: program.into(), libraries, digests, pinned })
     }
 
     /// A file that is no longer the one that was hashed. Asked once the files are mounted, when no path counts any more.
@@ -157,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_libraries_of_a_real_program_are_found_and_hashed() {
-        let worker = Worker::inspect(&std::env::current_exe().unwrap(), None).unwrap();
+        let worker = Worker::inspect(&std::env::current_exe().unwrap(), None, &mut Digests::default()).unwrap();
         assert!(worker.libraries.iter().any(|path| path.ends_with("libc.so.6")), "{:?}", worker.libraries);
         let stack = worker.stack();
         assert_eq!(stack.libraries.len(), worker.libraries.len());
@@ -170,7 +161,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
         fs::write(&script, "#!/bin/sh\n").unwrap();
-        assert!(Worker::inspect(&script, None).is_err());
-        assert!(Worker::inspect(&folder.path().join("none"), None).is_err());
+        let mut digests = Digests::default();
+        assert!(Worker::inspect(&script, None, &mut digests).is_err());
+        assert!(Worker::inspect(&folder.path().join("none"), None, &mut digests).is_err());
     }
 }

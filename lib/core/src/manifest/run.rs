@@ -330,7 +330,7 @@ crate::record! {
         opened: Option<Calls>,
         /// The files that the trainer had mapped to execute whenever the supervisor looked, sorted by path; `null` when it ended before the first look.
         mapped: Option<Vec<Mapped>>,
-        /// Files of a command whose digest was known from an earlier reading and whose times and size had not changed since, so that they were not read again.
+        /// Files of the worker, or of a command, whose digest was known from an earlier reading and whose times and size had not changed since, so that they were not read again.
         digests_cached: Option<u64>,
     }
 }
