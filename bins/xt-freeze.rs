@@ -293,7 +293,7 @@ fn known(store: &Store, run: &Run) -> Result<(), Error> {
     match attempt.run_record {
         Some(ended) if ended == digest => return Ok(()),
         Some(ended) => {
-            faults.add("run#", "freeze.recorded", format!("{} ended in {ended}, says the event record", attempt.id))
+            faults.add("run#", "freeze.recorded", format!("{} ended in {ended}, says the event record", attempt.id));
         }
         None => faults.add("run#", "freeze.recorded", format!("{} has not ended, says the event record", attempt.id)),
     }

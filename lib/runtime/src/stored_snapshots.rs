@@ -21,6 +21,9 @@ use xt_store::Store;
 
 use crate::error::{RuntimeError, file};
 
+/// A thirtieth of the weight of the worker, where both want the same processor.
+const NICE: i32 = 15;
+
 /// What a snapshot belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredSnapshots<'a> {
@@ -43,7 +46,7 @@ impl StoredSnapshots<'_> {
         of: (&Plan, Stack),
     ) -> Result<Result<Taken, String>, RuntimeError> {
         let taking = || {
-            xt_sandbox::give_way();
+            xt_sandbox::give_way(NICE);
             self.take_here(outputs, position, line, of)
         };
         thread::scope(|scope| scope.spawn(taking).join()).unwrap_or_else(|panic| resume_unwind(panic))

@@ -50,7 +50,7 @@ impl Outside {
                     drop((wire, keeps));
                     // Where this process waits most of the time; others build the sandbox meanwhile.
                     here.and_then(stay_on).ok();
-                    sys::give_way();
+                    sys::give_way(5);
                     be_a_neighbour(way, layers, scene, &theirs, &ours)
                 }
             }

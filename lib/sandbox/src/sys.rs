@@ -247,13 +247,13 @@ pub(crate) fn reset_signals() {
 }
 
 /// Lets the calling thread, and the threads and processes that it starts, run when others leave the processor, and never take
-/// it from them on waking up.
-pub fn give_way() {
+/// it from them on waking up; `nice` is how much less than others they count where they compete (nice(2)).
+pub fn give_way(nice: i32) {
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter outlives the call, which only reads it; nice takes a number. A refusal changes nothing.
     unsafe {
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter);
-        libc::nice(5);
+        libc::nice(nice);
     }
 }
 

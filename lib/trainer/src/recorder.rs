@@ -5,7 +5,7 @@
 //! order in which it happened. For a small model the hand-over would cost more than the hashing, which is then done at once.
 
 use std::io::Write;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use xt_core::digest::Digest;
@@ -17,6 +17,7 @@ use xt_torch::memory::{Flat, Lent};
 use crate::fault::TrainError;
 use crate::gradients::LentGradients;
 use crate::layout::{Layout, digest_of};
+use crate::snapshot::{Frame, LentState};
 use crate::telemetry::Telemetry;
 use crate::trace::TraceWriter;
 
@@ -136,6 +137,7 @@ impl Unfinished {
 enum Entry {
     Hash { hashing: Hashing, reply: Sender<Digest> },
     Step { step: Box<Unfinished>, nanoseconds: u64 },
+    Copy { frame: Box<Frame>, lent: Box<LentState>, copied: SyncSender<Frame> },
     Message(Message),
 }
 
@@ -157,6 +159,10 @@ impl<W: Write> Desk<'_, W> {
             Entry::Step { step, nanoseconds } => {
                 let line = Box::new(self.trace.append(step.finish()?)?);
                 self.telemetry.say(&Message::Step { line, nanoseconds })
+            }
+            Entry::Copy { mut frame, lent, copied } => {
+                frame.copy(*lent);
+                copied.send(*frame).map_err(|_| gone())
             }
             Entry::Message(message) => self.telemetry.say(&message),
         }
@@ -206,6 +212,12 @@ impl<W: Write> Recorder<'_, '_, W> {
     /// Writes down a step that took so long.
     pub fn step(&mut self, step: Unfinished, nanoseconds: u64) -> Result<(), TrainError> {
         self.take(Entry::Step { step: Box::new(step), nanoseconds })
+    }
+
+    /// Copies a state into `frame` and sends it on. In the thread that hashes, since one more would take the processor from
+    /// the step.
+    pub(crate) fn copy(&mut self, frame: Frame, lent: LentState, copied: SyncSender<Frame>) -> Result<(), TrainError> {
+        self.take(Entry::Copy { frame: Box::new(frame), lent: Box::new(lent), copied })
     }
 
     /// Says something, after everything before it.

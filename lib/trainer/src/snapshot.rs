@@ -1,6 +1,6 @@
-//! Snapshots of a run: copied and written by a thread of their own, restored whole or not at all.
+//! Snapshots of a run: copied beside the steps, written by a thread of their own, restored whole or not at all.
 //!
-//! At the boundary the state is only lent. The thread copies it while the next step computes forward and backward, which
+//! At the boundary the state is only lent. The thread that hashes copies it when it has hashed it, while the next step computes forward and backward, which
 //! change nothing of it; the update that ends that step waits for the copy if it has to. Two frames take turns: while one
 //! is written, the next copy goes into the other, and a third snapshot waits until the first is written.
 
@@ -85,7 +85,7 @@ impl Copied {
 impl Frame {
     /// Fills it. Memory that it has from an earlier time is used again, since fresh memory would cost a page fault every
     /// 4 kB.
-    fn copy(&mut self, lent: LentState) {
+    pub(crate) fn copy(&mut self, lent: LentState) {
         let LentState { parameters, rows, updates, steps, position } = lent;
         self.parameters.copy(parameters);
         self.rows.resize_with(rows.len(), Default::default);
@@ -122,7 +122,7 @@ pub struct Snapshots {
 /// The thread that writes.
 #[derive(Debug)]
 struct Writing {
-    due: SyncSender<(Frame, LentState)>,
+    due: SyncSender<Frame>,
     written: Receiver<(Frame, Result<(), TrainError>)>,
     /// Frames that were made, and those of them that are at hand.
     made: usize,
@@ -158,7 +158,8 @@ impl Snapshots {
             let lent = trainer.lend();
             frame.waited = begun.elapsed();
             self.begun = step;
-            self.writer().due.send((frame, lent)).map_err(|_| gone())?;
+            let due = self.writer().due.clone();
+            recorder.copy(frame, lent, due)?;
         }
         while let Some(written) = self.writer.as_mut().and_then(|writer| writer.written.try_recv().ok()) {
             self.tell(written, recorder)?;
@@ -238,11 +239,10 @@ impl Snapshots {
 
 impl Writing {
     fn start(outputs: PathBuf) -> Self {
-        let (due, all) = sync_channel::<(Frame, LentState)>(FRAMES);
+        let (due, all) = sync_channel::<Frame>(FRAMES);
         let (done, written) = channel();
         thread::spawn(move || {
-            for (mut frame, lent) in all {
-                frame.copy(lent);
+            for frame in all {
                 let result = frame.write(&outputs);
                 if done.send((frame, result)).is_err() {
                     break;

@@ -5,6 +5,7 @@
 //! place), and the values. Here all values are binary32, the tensors lie one after the other in the order of their names,
 //! and nothing else is in the file.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -27,7 +28,7 @@ pub struct Weights {
 enum State {
     Length(Vec<u8>),
     Header { length: usize, begun: Vec<u8> },
-    Values { hasher: TensorsHasher, tensors: Vec<Tensor>, left: u64 },
+    Values { hasher: Box<TensorsHasher>, tensors: Vec<Tensor>, left: u64 },
     Bad(String),
 }
 
@@ -121,7 +122,7 @@ fn header_of(length: u64) -> State {
 }
 
 fn values_of(mut tensors: Vec<Tensor>) -> State {
-    let mut hasher = TensorsHasher::new();
+    let mut hasher = Box::new(TensorsHasher::new());
     tensors.reverse();
     let left = next(&mut hasher, &mut tensors, 0);
     State::Values { hasher, tensors, left }
@@ -245,7 +246,9 @@ mod tests {
             [("a", &[3], &[0.5, -0.0, 7.0]), ("b.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0]), ("none", &[0, 4], &[])];
         for (name, shape, values) in tensors {
             hasher.begin(["", name], shape.iter().copied());
-            values.iter().for_each(|value| hasher.values(&value.to_le_bytes()));
+            for value in values {
+                hasher.values(&value.to_le_bytes());
+            }
         }
         assert_eq!(Weights::of(&sample()), Ok(hasher.finish()));
     }
