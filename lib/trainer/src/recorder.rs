@@ -38,8 +38,13 @@ impl Loan {
         Self { prefix, layout: layout.clone(), values: values.lend() }
     }
 
+    /// What the names of its tensors begin with.
+    pub const fn prefix(&self) -> &'static str {
+        self.prefix
+    }
+
     /// What the names of its tensors begin with, where they lie, and the values.
-    pub fn part(&self) -> (&'static str, &Layout, &[f32]) {
+    pub fn part(&self) -> (&str, &Layout, &[f32]) {
         (self.prefix, &self.layout, self.values.values())
     }
 }
@@ -61,7 +66,7 @@ impl Hashing {
         match self {
             Self::Gradients(gradients) => gradients.digest(),
             Self::Row(row) => digest_of([row.part()].into_iter()),
-            Self::Optimizer(rows, updates) => optimizer_digest(digest_of(rows.iter().map(|row| row.part())), updates),
+            Self::Optimizer(rows, updates) => optimizer_digest(digest_of(rows.iter().map(Loan::part)), updates),
         }
     }
 }

@@ -69,8 +69,8 @@ struct Copied {
 impl Copied {
     /// Copies the row, and gives it back.
     fn copy(&mut self, row: Loan) {
-        let (prefix, layout, values) = row.part();
-        self.prefix = prefix;
+        let (_, layout, values) = row.part();
+        self.prefix = row.prefix();
         self.layout.get_or_insert_with(|| layout.clone());
         self.values.clear();
         self.values.extend_from_slice(values);

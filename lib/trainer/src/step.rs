@@ -116,7 +116,7 @@ impl Trainer {
         let mut gradients = self.state.parameters.take_gradients()?;
         let scale = self.scale();
         let overflowed = scale > 1.0 && unscale(&mut gradients, scale, &mut seen);
-        let hashed = hasher.begin(Hashing::Gradients(gradients.lend()))?;
+        let coming = hasher.begin(Hashing::Gradients(gradients.lend()))?;
         // Those of a scaled loss were counted as they were.
         let mut again = Counts::default();
         let norm = gradients.norm(if scale > 1.0 { &mut again } else { &mut seen.backward });
@@ -140,7 +140,7 @@ impl Trainer {
             early.after(loss, !self.plan.is_branch());
         }
         let line = self.line(&Taken { batches, seen, loss, norm, rate, skipped, scale })?;
-        self.unfinished(line, hashed, hasher)
+        self.unfinished(line, coming, hasher)
     }
 
     /// Runs all micro-batches forward and backward. The loss, and so each gradient, is the mean over all predictions of
