@@ -5,7 +5,7 @@ use std::fmt;
 
 use xt_core::digest::Digest;
 use zstd::bulk::{Compressor, Decompressor};
-use zstd::zstd_safe::compress_bound;
+use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 
 use crate::block::MAX_BLOCK;
 use crate::difference;
@@ -35,12 +35,56 @@ const LEAST: usize = 1 << 10;
 /// than the space is worth.
 const CLEARLY: usize = 16;
 
+/// A plane of so many bytes is tried first, on so many of them.
+const LONG: usize = 128 << 10;
+const TRIED: usize = 16 << 10;
+/// Shorter repetitions in a plane are chance: naming them costs more than their bytes.
+const REPEATED: u32 = 7;
+/// How far to leap in search of repetitions where there are nearly none, so that what is left is counting bytes.
+const LEAP: u32 = 64;
+
 /// Chooses codecs and encodes. It keeps its contexts, since making one costs more than compressing a small file.
 #[derive(Default)]
 pub struct Encoder {
     hard: Option<Compressor<'static>>,
     fast: Option<Compressor<'static>>,
+    plane: PlaneCoder,
     scratch: Scratch,
+}
+
+/// Two ways of coding a plane: one finds what is repeated, as the zeros of moments that nothing moved; the other is quicker and
+/// no worse where bytes are only more or less frequent, as exponents of weights are.
+#[derive(Default)]
+struct PlaneCoder {
+    repeats: Option<Compressor<'static>>,
+    bytes: Option<Compressor<'static>>,
+}
+
+impl PlaneCoder {
+    fn pack(&mut self, plane: &[u8], out: &mut Vec<u8>) -> bool {
+        if self.repeats.is_none() {
+            self.repeats = with(&[CParameter::MinMatch(REPEATED)]);
+            let counted = CParameter::LiteralCompressionMode(ParamSwitch::Enable);
+            self.bytes = with(&[CParameter::MinMatch(REPEATED), CParameter::TargetLength(LEAP), counted]);
+        }
+        let repeated = plane.len() < LONG || {
+            let start = (plane.len() - TRIED) / 2;
+            let sample = &plane[start..start + TRIED];
+            let mut length = |coder| if pack(coder, 1, sample, out) { out.len() } else { TRIED };
+            let (repeats, bytes) = (length(&mut self.repeats), length(&mut self.bytes));
+            repeats + repeats / 64 < bytes
+        };
+        pack(if repeated { &mut self.repeats } else { &mut self.bytes }, 1, plane, out)
+    }
+}
+
+/// The quickest level with other parameters.
+fn with(parameters: &[CParameter]) -> Option<Compressor<'static>> {
+    let mut coder = Compressor::new(1).ok()?;
+    for parameter in parameters {
+        coder.set_parameter(*parameter).ok()?;
+    }
+    Some(coder)
 }
 
 /// A codec, and the stored bytes.
@@ -135,8 +179,8 @@ impl Encoder {
     }
 
     fn planes(&mut self, plain: &[u8], width: usize, out: &mut Vec<u8>) {
-        let fast = &mut self.fast;
-        planes::encode(plain, width, &mut self.scratch, out, &mut |plane, packed| pack(fast, 1, plane, packed));
+        let coder = &mut self.plane;
+        planes::encode(plain, width, &mut self.scratch, out, &mut |plane, packed| coder.pack(plane, packed));
     }
 }
 

@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use xt_core::digest::{Digest, Hasher};
@@ -24,6 +26,10 @@ const BUFFER: usize = 1 << 20;
 const DIRECT: usize = 64 << 10;
 /// After so many bytes the system is asked to begin bringing them to the disk, so that flushing has little left to do.
 const BEGUN: u64 = 8 << 20;
+
+/// Longer packs are hashed by one thread and read by another, which is so many parts ahead.
+const LONG: u64 = 16 << 20;
+const AHEAD: usize = 2;
 
 /// A pack being written.
 #[derive(Debug)]
@@ -101,16 +107,47 @@ impl PackWriter {
     }
 }
 
-/// The digest of all bytes of a file, and how many there are.
+/// The digest of all bytes of a file, and how many there are. A long one is read ahead of the hash by a thread of its own.
 pub fn digest_of(file: &File) -> io::Result<(Digest, u64)> {
-    let (mut hasher, mut buffer, mut at) = (Hasher::new(), vec![0; BUFFER], 0);
-    loop {
-        let length = file.read_at(&mut buffer, at)?;
-        if length == 0 {
-            return Ok((hasher.finish(), at));
+    let (mut hasher, mut at) = (Hasher::new(), 0);
+    if file.metadata()?.len() < LONG {
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let length = fill_at(file, at, &mut buffer)?;
+            hasher.update(&buffer[..length]);
+            at += length as u64;
+            if length < BUFFER {
+                return Ok((hasher.finish(), at));
+            }
         }
-        hasher.update(&buffer[..length]);
+    }
+    thread::scope(|scope| {
+        let (sender, parts) = sync_channel(AHEAD);
+        let (back, used) = channel();
+        scope.spawn(move || read_ahead(file, &used, &sender));
+        for part in parts {
+            let part: Vec<u8> = part?;
+            hasher.update(&part);
+            at += part.len() as u64;
+            // The thread that reads has ended when nobody takes it.
+            drop(back.send(part));
+        }
+        Ok((hasher.finish(), at))
+    })
+}
+
+fn read_ahead(file: &File, used: &Receiver<Vec<u8>>, sender: &SyncSender<io::Result<Vec<u8>>>) {
+    let mut at = 0;
+    loop {
+        let mut buffer = used.try_recv().unwrap_or_default();
+        buffer.resize(BUFFER, 0);
+        let read = fill_at(file, at, &mut buffer);
+        let length = *read.as_ref().unwrap_or(&0);
+        buffer.truncate(length);
         at += length as u64;
+        if sender.send(read.map(|_| buffer)).is_err() || length < BUFFER {
+            return;
+        }
     }
 }
 
@@ -159,8 +196,15 @@ pub fn record_in(part: &[u8], start: u64, entry: &Entry) -> Option<Vec<u8>> {
 /// The bytes of a pack from `start` on, at most `length` of them.
 pub fn part(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
+    let read = fill_at(file, start, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Reads from `start` on until the buffer is full or the file ends.
+fn fill_at(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
-    while read < length {
+    while read < bytes.len() {
         match file.read_at(&mut bytes[read..], start + read as u64) {
             Ok(0) => break,
             Ok(count) => read += count,
@@ -168,8 +212,7 @@ pub fn part(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error),
         }
     }
-    bytes.truncate(read);
-    Ok(bytes)
+    Ok(read)
 }
 
 /// Finds the records of a pack without its index. What cannot be read is skipped up to the next head.
