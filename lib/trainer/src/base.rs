@@ -38,6 +38,19 @@ fn header(file: &[u8]) -> Result<(&[u8], u64), String> {
     Ok((header, body.len() as u64))
 }
 
+/// What the base calls the parameter `name`; `None` for one that it does not have.
+fn source<'a>(naming: &Naming<'_>, name: &'a str) -> Option<&'a str> {
+    if name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") {
+        return None;
+    }
+    naming.in_file(name.strip_prefix(PREFIX).unwrap_or(name))
+}
+
+/// Whether [`fill`] gives the parameter `name` its value.
+pub fn fills(base: &Base, name: &str) -> bool {
+    source(&Naming::of(base), name).is_some()
+}
+
 /// Gives every parameter that the base has its value from there, under its own name or that of PEFT; the others keep what they
 /// were drawn as.
 pub fn fill(parameters: &mut Parameters, base: &Base, file: &[u8]) -> Result<(), TrainError> {
@@ -46,11 +59,7 @@ pub fn fill(parameters: &mut Parameters, base: &Base, file: &[u8]) -> Result<(),
     let Parameters { layout, values, .. } = parameters;
     let values = values.values_mut();
     for span in layout.spans() {
-        let name = span.declared.name.as_str();
-        if name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") {
-            continue;
-        }
-        let Some(name) = naming.in_file(name.strip_prefix(PREFIX).unwrap_or(name)) else { continue };
+        let Some(name) = source(&naming, &span.declared.name) else { continue };
         let tensor = stored.tensor(name).map_err(|error| TrainError::Weights(format!("{name}: {error}")))?;
         let (chunks, rest) = tensor.data().as_chunks::<4>();
         if chunks.len() != span.count || !rest.is_empty() {

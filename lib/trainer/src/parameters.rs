@@ -51,9 +51,14 @@ impl Parameters {
 
     /// Gives each parameter what it starts as: a draw depends on seed, name and place in the tensor alone.
     pub fn initialise(&mut self, seed: u64) {
+        self.initialise_some(seed, |_| true);
+    }
+
+    /// The same for those parameters that nothing else fills, by name.
+    pub fn initialise_some(&mut self, seed: u64, drawn: impl Fn(&str) -> bool) {
         let Self { layout, values, .. } = self;
         let values = values.values_mut();
-        for span in layout.spans() {
+        for span in layout.spans().iter().filter(|span| drawn(&span.declared.name)) {
             let row = &mut values[span.offset..span.offset + span.count];
             match span.declared.start {
                 Start::Zeros => row.fill(0.0),
@@ -154,6 +159,20 @@ mod tests {
         assert_ne!(value(&parameters(2, ["b", "c"]), "b"), value(&base, "b"));
         assert_ne!(value(&base, "c"), value(&base, "b"));
         assert!(base.tensor("d").is_err());
+    }
+
+    #[test]
+    fn what_something_else_fills_is_not_drawn_and_the_other_draws_are_what_they_were() {
+        let all = parameters(1, ["b", "c"]);
+        let mut some =
+            Parameters::new(all.layout.spans().iter().map(|span| span.declared.clone()).collect(), Decay::All);
+        let some = some.as_mut().unwrap();
+        some.initialise_some(1, |name| name == "c");
+        let values = |parameters: &Parameters, place: usize| {
+            parameters.layout.spans()[place].of(parameters.values.values()).to_vec()
+        };
+        assert_eq!((values(some, 0), values(some, 1)), (vec![0.0; 6], values(&all, 1)));
+        assert_ne!(values(&all, 0), values(some, 0));
     }
 
     #[test]

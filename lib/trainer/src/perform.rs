@@ -105,11 +105,11 @@ fn train<W: Write + Send>(
     let last = span.to_step.unwrap_or(plan.work.steps).min(plan.work.steps);
     let whole = last == plan.work.steps;
     let base = base::read(&candidate.model, &candidate.base, folders.inputs)?;
-    let mut trainer = Trainer::new(plan, data, base.as_deref())?;
+    let mut trainer = match span.from {
+        None => Trainer::new(plan, data, base.as_deref())?,
+        Some(snapshot) => Trainer::restored(plan, data, base.as_deref(), (snapshot, folders.inputs))?,
+    };
     trainer.locates = span.locate;
-    if let Some(snapshot) = span.from {
-        trainer.restore(snapshot, folders.inputs)?;
-    }
     telemetry.say(&Message::Ready {
         version: env!("CARGO_PKG_VERSION").into(),
         samples_per_epoch,

@@ -77,10 +77,21 @@ impl State {
     pub fn first(candidate: &Candidate, seed: u64, base: Option<&[u8]>) -> Result<Self, TrainError> {
         let decay = candidate.optimizer.decay();
         let mut parameters = adapter::parameters(&candidate.model, &candidate.base, decay, base)?;
-        parameters.initialise(seed);
+        // A draw depends on no other, so those that the base fills need not be made.
+        parameters.initialise_some(seed, |name| base.is_none() || !base::fills(&candidate.base, name));
         if let Some(file) = base {
             base::fill(&mut parameters, &candidate.base, file)?;
         }
+        Self::around(candidate, seed, parameters)
+    }
+
+    /// A state to be filled from a snapshot, which holds everything: nothing is drawn for it.
+    pub fn unfilled(candidate: &Candidate, seed: u64, base: Option<&[u8]>) -> Result<Self, TrainError> {
+        let decay = candidate.optimizer.decay();
+        Self::around(candidate, seed, adapter::parameters(&candidate.model, &candidate.base, decay, base)?)
+    }
+
+    fn around(candidate: &Candidate, seed: u64, parameters: Parameters) -> Result<Self, TrainError> {
         let optimizer = Optim::new(&candidate.optimizer, &candidate.groups, &parameters.layout)?;
         let average = Average::new(&candidate.averaging, &parameters)?;
         let scaler = Scaler::new(candidate.precision)?;

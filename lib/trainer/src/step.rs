@@ -58,13 +58,32 @@ pub struct Trainer {
 impl Trainer {
     /// The run of `plan` before its first step; `base` holds the parameters that it begins from, if it does.
     pub fn new(plan: Plan, data: Box<dyn Data>, base: Option<&[u8]>) -> Result<Self, TrainError> {
+        let candidate = plan.native().ok_or(TrainError::Command)?;
+        let state = State::first(candidate, plan.seed, base)?;
+        Self::with(plan, data, state)
+    }
+
+    /// The same run as `snapshot` left it, whose files lie in `inputs`.
+    pub fn restored(
+        plan: Plan,
+        data: Box<dyn Data>,
+        base: Option<&[u8]>,
+        (snapshot, inputs): (&Snapshot, &Path),
+    ) -> Result<Self, TrainError> {
+        let candidate = plan.native().ok_or(TrainError::Command)?;
+        let state = State::unfilled(candidate, plan.seed, base)?;
+        let mut trainer = Self::with(plan, data, state)?;
+        trainer.restore(snapshot, inputs)?;
+        Ok(trainer)
+    }
+
+    fn with(plan: Plan, data: Box<dyn Data>, mut state: State) -> Result<Self, TrainError> {
         let candidate = plan.native().ok_or(TrainError::Command)?.clone();
         let shape = Shape::new(data.samples(), candidate.batching, candidate.data.order, &candidate.length);
         let shape = shape.map_err(|error| TrainError::Model(error.to_string()))?;
         if shape.steps != plan.work.steps {
             return Err(TrainError::Work { what: "steps", expected: plan.work.steps, found: shape.steps });
         }
-        let mut state = State::first(&candidate, plan.seed, base)?;
         let trained = |parameter: &Declared| {
             let Declared { name, shape, .. } = parameter;
             handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some()
@@ -83,7 +102,7 @@ impl Trainer {
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
-    pub fn restore(&mut self, snapshot: &Snapshot, inputs: &Path) -> Result<(), TrainError> {
+    fn restore(&mut self, snapshot: &Snapshot, inputs: &Path) -> Result<(), TrainError> {
         snapshot::restore(&mut self.state, snapshot, &self.plan, inputs)?;
         let left_from = self.plan.departure.as_ref().filter(|departure| departure.snapshot == snapshot.id());
         if let Some(noise) = left_from.and_then(|departure| departure.noise.as_ref()) {
