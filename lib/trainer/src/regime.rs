@@ -70,11 +70,14 @@ fn missing_features(wanted: CpuCapability) -> Vec<&'static str> {
         ("avx512bw", has!("avx512bw")),
         ("avx512dq", has!("avx512dq")),
         ("fma", has!("fma")),
+        // Only of the last capability.
+        ("avx512_bf16", has!("avx512bf16")),
     ];
     let needed: &[(&str, bool)] = match wanted {
         CpuCapability::Default => &[],
         CpuCapability::Avx2 => &avx2,
-        CpuCapability::Avx512 => &avx512,
+        CpuCapability::Avx512 => &avx512[..5],
+        CpuCapability::Avx512Bf16 => &avx512,
     };
     needed.iter().filter(|(_, has)| !has).map(|(name, _)| *name).collect()
 }
@@ -122,7 +125,8 @@ const fn capability(wanted: CpuCapability) -> &'static str {
     match wanted {
         CpuCapability::Default => "DEFAULT",
         CpuCapability::Avx2 => "AVX2",
-        CpuCapability::Avx512 => "AVX512",
+        // libtorch itself knows no more of it: the instructions are those of oneDNN.
+        CpuCapability::Avx512 | CpuCapability::Avx512Bf16 => "AVX512",
     }
 }
 

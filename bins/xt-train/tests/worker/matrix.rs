@@ -300,6 +300,24 @@ fn the_fastest_pins_go_on_bit_for_bit_too() {
     assert_eq!(check_all(&format!("of a gpt under {pin}"), &cases), 16);
 }
 
+/// Products in bfloat16 by the processor's own instructions.
+#[test]
+fn bfloat16_at_the_speed_of_the_processor_goes_on_bit_for_bit_too() {
+    if !std::arch::is_x86_feature_detected!("avx512bf16") {
+        return println!("not run here: the processor has no avx512_bf16");
+    }
+    let pinned = |(recipe, seed): (Vec<(&'static str, String)>, u64)| {
+        let own = |from: &str| from.starts_with("\"cpu_capability\"") || from == PRECISION;
+        let mut recipe: Vec<_> = recipe.into_iter().filter(|(from, _)| !own(from)).collect();
+        recipe.push(("\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx512-bf16\"".into()));
+        recipe.push(("\"onednn\":false", "\"onednn\":true".into()));
+        recipe.push((PRECISION, "\"precision\":\"bfloat16\"".into()));
+        Case::of(&recipe, seed)
+    };
+    let cases: Vec<Case> = recipes().into_iter().step_by(27).zip(0..).map(pinned).collect();
+    assert_eq!(check_all("of a gpt in bfloat16", &cases), 4);
+}
+
 /// What a recipe says that fits a candidate with the text of the table job, whose schedule is `schedule`.
 fn shared<'a>(recipe: &'a [(&'static str, String)], schedule: &'a str) -> [(&'a str, &'a str); 5] {
     const AVERAGING: &str = "\"averaging\":{\"kind\":\"none\"}";

@@ -63,6 +63,14 @@ fn with_avx2_and_compatible_sums_every_processor_that_has_avx2_gives_one_trace()
     assert!(left.failure().contains("processor: it has no avx2, fma, the plan demands avx2"), "{}", left.failure());
 }
 
+#[test]
+#[ignore = "needs qemu-user, and minutes"]
+fn bfloat16_is_refused_by_a_processor_without_its_instructions() {
+    let bf16 = ("\"cpu_capability\":\"default\"", "\"cpu_capability\":\"avx512-bf16\"");
+    let left = on("Haswell", &plan(&[bf16], 1));
+    assert!(left.failure().contains("avx512_bf16, the plan demands avx512-bf16"), "{}", left.failure());
+}
+
 /// oneMKL honours its AVX2 branch on processors of its maker only.
 #[test]
 #[ignore = "needs qemu-user, and minutes"]

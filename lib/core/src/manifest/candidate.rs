@@ -269,11 +269,11 @@ crate::choice! {
         },
         /// Images of one shape, each with the number of its class.
         Image "image" {
-            /// Channels.
+            /// Channels of an image.
             channels: u64 [Range::from(1.0).to(65_536.0)],
-            /// Height.
+            /// Height of an image.
             height: u64 [Range::from(1.0).to(65_536.0)],
-            /// Width.
+            /// Width of an image.
             width: u64 [Range::from(1.0).to(65_536.0)],
             /// Classes; labels are below it.
             classes: u64 [Range::from(2.0).to(1_048_576.0)],
@@ -486,6 +486,8 @@ crate::words! {
         Avx2 "avx2",
         /// AVX-512.
         Avx512 "avx512",
+        /// AVX-512 with its instructions for bfloat16, in which products in `bfloat16` by oneDNN are computed; those of `avx512` do without, and take several times as long. Everything else is as in `avx512`.
+        Avx512Bf16 "avx512-bf16",
     }
 }
 

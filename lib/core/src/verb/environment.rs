@@ -15,6 +15,7 @@ pub fn environment(execution: &Execution) -> BTreeMap<String, String> {
         CpuCapability::Default => ("default", "SSE41"),
         CpuCapability::Avx2 => ("avx2", "AVX2"),
         CpuCapability::Avx512 => ("avx512", "AVX512_CORE"),
+        CpuCapability::Avx512Bf16 => ("avx512", "AVX512_CORE_BF16"),
     };
     let math_mode = match execution.math_mode {
         MathMode::Compatible => "COMPATIBLE",
@@ -63,6 +64,8 @@ mod tests {
         );
         let capability = differs(with(1, CpuCapability::Avx2, MathMode::Compatible));
         assert_eq!(capability, ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"]);
+        let wide = |capability| with(1, capability, MathMode::Compatible);
+        assert_ne!(wide(CpuCapability::Avx512), wide(CpuCapability::Avx512Bf16));
         for mode in [MathMode::Avx2Strict, MathMode::Avx512Strict, MathMode::Avx2, MathMode::Avx512] {
             assert_eq!(differs(with(1, CpuCapability::Default, mode)), ["MKL_CBWR"]);
         }
