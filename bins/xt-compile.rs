@@ -114,6 +114,9 @@ struct ScaffoldArguments {
     /// Schedule of the learning rate
     #[arg(long, value_name = "KIND", default_value = "cosine", value_parser = words(scaffold::SCHEDULES))]
     schedule: String,
+    /// Column or tensor that is predicted, of a table or of tensors [default: the last column]
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
     /// Begin from this base: a folder with model.safetensors and config.json, or the archive of a frozen bundle, which are put into the store, or the id of a frozen bundle in it
     #[arg(long, value_name = "FOLDER|ARCHIVE|BUNDLE")]
     base: Option<OsString>,
@@ -203,6 +206,11 @@ impl Tool for Arguments {
             (
                 "xt-compile scaffold encoder --lora --dataset labelled.json --base ./minilm > candidate.json",
                 "Train adapters on an encoder that tells the class of a text; the labels are read from the dataset.",
+            ),
+            (
+                "xt-compile scaffold mlp --dataset table.json --target gain > candidate.json",
+                "Predict a column of a table from the others, whose kinds and levels are read from the dataset; images are for \
+                 mlp and cnn, tensors for both.",
             ),
             (
                 "xt-compile scaffold llama --dataset dataset.json --base ./tiny-llama > candidate.json",

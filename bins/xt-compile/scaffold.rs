@@ -12,6 +12,7 @@ use xt_core::field::Manifest;
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::dataset::Dataset;
 use xt_core::manifest::intent::Intent;
+use xt_core::verb::scaffold::Content;
 use xt_core::verb::{compile, scaffold};
 use xt_data::Text;
 use xt_store::Store;
@@ -25,8 +26,8 @@ pub fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<
     let document = read_one(&Source::from(arguments.dataset.as_os_str()), &lookup)?;
     let dataset = Dataset::decode(&document.value)?;
     let ScaffoldArguments { family, optimizer, schedule, .. } = arguments;
-    let labels = if family == "encoder" { labels(&dataset, common)? } else { Vec::new() };
-    let learned = scaffold::Learned { dataset: dataset.id(), format: dataset.format, labels };
+    let content = content(arguments, &dataset, common)?;
+    let learned = scaffold::Learned { dataset: dataset.id(), format: dataset.format, content };
     let text = scaffold::scaffold(family, optimizer, schedule, &learned)
         .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
     let text = match &arguments.base {
@@ -56,12 +57,31 @@ fn candidate_of(text: &str) -> Result<Candidate, Error> {
     Ok(Candidate::decode(&value)?)
 }
 
-/// The labels of the texts in the split `train`, which the store must hold.
-fn labels(dataset: &Dataset, common: &Common) -> Result<Vec<String>, Error> {
+/// What the family must know of the files in the split `train`, which the store must hold.
+fn content(arguments: &ScaffoldArguments, dataset: &Dataset, common: &Common) -> Result<Content, Error> {
+    let (family, target) = (arguments.family.as_str(), arguments.target.as_deref());
+    if ["mlp", "cnn"].contains(&family) {
+        return Ok(Content::Rows(xt_data::suggest::suggest(dataset.format, &train(dataset, common)?, target)?));
+    }
+    if target.is_some() {
+        let message = format!("--target names what is predicted of rows, and {family} reads text");
+        return Err(CliError::Usage(message).into());
+    }
+    if family == "encoder" { Ok(Content::Labelled(labels(dataset, common)?)) } else { Ok(Content::Text) }
+}
+
+/// The files in the split `train`.
+fn train<'a>(dataset: &'a Dataset, common: &Common) -> Result<Vec<(&'a str, Vec<u8>)>, Error> {
     let store = Store::open(&common.store)?;
     let train = dataset.members.iter().filter(|member| member.split.as_str() == "train");
-    let files: Vec<Vec<u8>> = train.map(|member| Ok(store.get(member.digest)?)).collect::<Result<_, Error>>()?;
-    let labels: Vec<String> = xt_data::labelled::labels(files.iter().map(Vec::as_slice)).into_iter().collect();
+    train.map(|member| Ok((member.path.as_str(), store.get(member.digest)?))).collect()
+}
+
+/// The labels of the texts there.
+fn labels(dataset: &Dataset, common: &Common) -> Result<Vec<String>, Error> {
+    let files = train(dataset, common)?;
+    let labels: Vec<String> =
+        xt_data::labelled::labels(files.iter().map(|(_, bytes)| bytes.as_slice())).into_iter().collect();
     if labels.is_empty() {
         let message = "the dataset holds no text with a label: records of jsonl with the members `text` and `label`, or csv \
                        with these columns";

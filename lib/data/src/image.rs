@@ -69,6 +69,39 @@ pub fn read(
     Raw { spans, width, values, missing: BTreeSet::new(), targets, target, counts }
 }
 
+/// What images are, before anybody declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// Channels, height and width of the first one.
+    pub(crate) shape: [u64; 3],
+    pub(crate) classes: u64,
+    /// The folders that they lie in, where those are their labels.
+    pub(crate) levels: Option<Vec<String>>,
+}
+
+/// Looks at files of images. What does not fit together is told when they are read as declared.
+pub(crate) fn survey(format: Format, files: &[(&str, Vec<u8>)], faults: &mut Faults) -> Option<Survey> {
+    for (path, bytes) in files {
+        faults.0.extend(check(format, path, bytes).0);
+    }
+    let survey = if format == Format::Png {
+        let levels: BTreeSet<String> =
+            files.iter().filter_map(|(path, _)| folder::label(path)).map(String::from).collect();
+        let shape = files.iter().find_map(|(_, bytes)| folder::parse(bytes).ok()).map(|picture| picture.shape);
+        shape.map(|shape| Survey { shape, classes: levels.len() as u64, levels: Some(levels.into_iter().collect()) })
+    } else {
+        let arrays: Vec<Array<'_>> = files.iter().filter_map(|(_, bytes)| parse(bytes).ok()).collect();
+        let labels = arrays.iter().filter(|array| array.is_labels()).filter_map(Array::labels).flatten();
+        let last = labels.filter_map(|label| u64::try_from(label).ok()).max().unwrap_or(0);
+        let shape = arrays.iter().find_map(Array::shape);
+        shape.map(|shape| Survey { shape, classes: (last + 1).max(2), levels: None })
+    };
+    if survey.is_none() && faults.is_empty() {
+        faults.add("data", "data.empty", "the split holds no image");
+    }
+    survey
+}
+
 /// Values of the images, their classes, and images of each file.
 type Read = (Vec<f32>, Vec<i64>, Vec<u64>);
 

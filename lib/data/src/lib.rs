@@ -9,6 +9,7 @@ pub mod image;
 pub mod labelled;
 pub mod records;
 pub mod rows;
+pub mod suggest;
 pub mod table;
 pub mod tensors;
 pub mod text;

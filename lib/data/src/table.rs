@@ -24,10 +24,10 @@ pub fn check(path: &str, bytes: &[u8]) -> Faults {
 }
 
 /// A row: its line, from 1, and its cells.
-type Row = (u64, csv::StringRecord);
+pub(crate) type Row = (u64, csv::StringRecord);
 
 /// The names of the columns and the rows that have as many cells; `None` when not even the names can be read.
-fn rows(path: &str, bytes: &[u8], faults: &mut Faults) -> Option<(Vec<String>, Vec<Row>)> {
+pub(crate) fn rows(path: &str, bytes: &[u8], faults: &mut Faults) -> Option<(Vec<String>, Vec<Row>)> {
     let torn = check_bytes(path, bytes, faults);
     let text = std::str::from_utf8(bytes).ok()?;
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A number as binary32. Only plain decimal notation is one: digits, a point, a sign, an exponent.
-fn number(cell: &str, non_finite: NonFiniteCells) -> Result<f32, String> {
+pub(crate) fn number(cell: &str, non_finite: NonFiniteCells) -> Result<f32, String> {
     if cell.is_empty() {
         return Err("the cell is empty".into());
     }

@@ -53,6 +53,13 @@ pub(crate) fn examples<'a>(inputs: Option<&str>, bytes: &'a [u8]) -> Vec<&'a [u8
     tensors.iter().flat_map(|(_, tensor)| rows(tensor)).collect()
 }
 
+/// The largest whole number in a tensor of a file; `None` where it has none.
+pub(crate) fn largest(bytes: &[u8], name: &str) -> Option<u64> {
+    let file = SafeTensors::deserialize(bytes).ok()?;
+    let tensor = file.tensor(name).ok().filter(|tensor| tensor.dtype() == Dtype::I64)?;
+    wholes(&tensor).filter_map(|class| u64::try_from(class).ok()).max()
+}
+
 /// Reads files as declared.
 pub fn read(declared: &Declared<'_>, files: &[(&str, Vec<u8>)], faults: &mut Faults) -> Raw {
     let width = declared.shape.iter().try_fold(1, |all: usize, size| all.checked_mul(usize::try_from(*size).ok()?));

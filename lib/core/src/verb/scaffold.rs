@@ -13,6 +13,7 @@ use crate::fault::Faults;
 use crate::field::{Field, Manifest, child};
 use crate::manifest::candidate::{Adapter, Base, Candidate, Model, Tokenizer};
 use crate::manifest::dataset::Format;
+use crate::manifest::encoding::Target;
 use crate::number::Finite;
 
 /// What a family of models declares: its word, and the fields that depend on it, as they stand in a candidate.
@@ -56,7 +57,7 @@ pub const FAMILIES: &[(&str, &str)] = &[
   },
   "base": {"kind": "random"},
   "tokenizer": {
-    "kind": "labelled", "file": null, "levels": LEVELS, "start": 256, "end": 257, "length": 128, "long": "cut"
+    "kind": "labelled", "file": null, "levels": CONTENT, "start": 256, "end": 257, "length": 128, "long": "cut"
   },
   "data": {
     "dataset": "DATASET",
@@ -65,23 +66,74 @@ pub const FAMILIES: &[(&str, &str)] = &[
   "objective": {"kind": "cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0},
 "#,
     ),
+    (
+        "mlp",
+        r#"  "model": {
+    "kind": "mlp", "inputs": INPUTS, "widths": [64, 64], "outputs": OUTPUTS, "activation": "relu", "dropout": 0.1,
+    "initializer_gain": 1.4142135623730951
+  },
+  "base": {"kind": "random"},
+  "tokenizer": CONTENT,
+  "data": {
+    "dataset": "DATASET",
+    "split": "train", "order": "shuffled", "separator": null
+  },
+  "objective": OBJECTIVE,
+"#,
+    ),
+    (
+        "cnn",
+        r#"  "model": {
+    "kind": "cnn", "channels": CHANNELS, "height": HEIGHT, "width": WIDTH,
+    "convolutions": [
+      {"channels": 16, "kernel": 3, "stride": 1, "padding": 1, "pool": 1},
+      {"channels": 32, "kernel": 3, "stride": 1, "padding": 1, "pool": POOL}
+    ],
+    "widths": [64], "outputs": OUTPUTS, "activation": "relu", "dropout": 0.3, "initializer_gain": 1.4142135623730951
+  },
+  "base": {"kind": "random"},
+  "tokenizer": CONTENT,
+  "data": {
+    "dataset": "DATASET",
+    "split": "train", "order": "shuffled", "separator": null
+  },
+  "objective": OBJECTIVE,
+"#,
+    ),
 ];
 
 /// What reads records instead of text.
 const RECORDS: &str = r#"{"kind": "records", "file": null, "predicted": "completion", "end": null, "long": "cut"}"#;
 
+/// What is minimised where classes are predicted.
+const CLASSES: &str = r#"{"kind": "cross-entropy", "label_smoothing": 0.0, "z_loss": 0.0}"#;
+
+/// What is minimised where a number is.
+const NUMBER: &str = r#"{"kind": "mean-squared-error"}"#;
+
 /// Tokens of a labelled text at most, when the model would take more.
 const LENGTH: u64 = 128;
 
 /// What a scaffold is to learn from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
     /// Id of the dataset.
     pub dataset: Digest,
     /// Form of its files.
     pub format: Format,
-    /// The labels in them, where texts have labels.
-    pub labels: Vec<String>,
+    /// What was seen in them.
+    pub content: Content,
+}
+
+/// What was seen in the files that a scaffold is to learn from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Text, of which nothing need be known.
+    Text,
+    /// Texts with these labels.
+    Labelled(Vec<String>),
+    /// Rows of numbers, which this reads.
+    Rows(Tokenizer),
 }
 
 /// What each optimiser declares.
@@ -164,14 +216,50 @@ pub fn scaffold(family: &str, optimizer: &str, schedule: &str, learned: &Learned
         (find(FAMILIES, family)?, find(OPTIMIZERS, optimizer)?, find(SCHEDULES, schedule)?);
     let head = format!("{{\n  \"schema\": \"xt.candidate/1\",\n  \"name\": \"{family}\",\n");
     let recipe = format!("  \"optimizer\": {optimizer},\n  \"groups\": [],\n  \"schedule\": {schedule},\n");
-    let Learned { dataset, format, labels } = learned;
-    let levels = Value::List(labels.iter().map(|label| label.as_str().into()).collect());
-    let parts = parts
-        .replace("DATASET", &dataset.to_string())
-        .replace("OUTPUTS", &labels.len().to_string())
-        .replace("LEVELS", &levels.canonical());
-    let parts = if *format == Format::Jsonl { parts.replace(r#"{"kind": "bytes"}"#, RECORDS) } else { parts };
+    let Learned { dataset, format, content } = learned;
+    let parts = parts.replace("DATASET", &dataset.to_string());
+    let parts = match content {
+        Content::Text if *format == Format::Jsonl => parts.replace(r#"{"kind": "bytes"}"#, RECORDS),
+        Content::Text => parts,
+        Content::Labelled(labels) => {
+            let levels = Value::List(labels.iter().map(|label| label.as_str().into()).collect());
+            parts.replace("OUTPUTS", &labels.len().to_string()).replace("CONTENT", &levels.canonical())
+        }
+        Content::Rows(tokenizer) => of_rows(&parts, tokenizer),
+    };
     Some(head + &parts + &recipe + REST)
+}
+
+/// The parts of a candidate that reads rows of numbers.
+fn of_rows(parts: &str, tokenizer: &Tokenizer) -> String {
+    // What is no image has no such model, and is refused as that.
+    let [channels, height, width] = tokenizer.image().unwrap_or([1; 3]);
+    let (outputs, objective) = match tokenizer.target() {
+        Some(Target::Classes(classes)) => (classes, CLASSES),
+        Some(Target::Number) | None => (1, NUMBER),
+    };
+    let pool = if height.min(width) < 2 { 1 } else { 2 };
+    let sizes = [
+        ("INPUTS", tokenizer.inputs().unwrap_or(0)),
+        ("OUTPUTS", outputs),
+        ("CHANNELS", channels),
+        ("HEIGHT", height),
+        ("WIDTH", width),
+        ("POOL", pool),
+    ];
+    let parts = sizes.iter().fold(parts.to_string(), |parts, (word, size)| parts.replace(word, &size.to_string()));
+    // What the data are called by comes last: nothing in it is replaced.
+    parts.replace("OBJECTIVE", objective).replace("CONTENT", &lines_of(tokenizer))
+}
+
+/// A tokenizer as it stands in a candidate, a line for each column.
+fn lines_of(tokenizer: &Tokenizer) -> String {
+    let Tokenizer::Table { columns, scaling } = tokenizer else { return tokenizer.write().canonical() };
+    let columns: Vec<String> = columns.iter().map(|column| format!("      {}", column.write().canonical())).collect();
+    format!(
+        "{{\n    \"kind\": \"table\", \"scaling\": \"{scaling}\",\n    \"columns\": [\n{}\n    ]\n  }}",
+        columns.join(",\n")
+    )
 }
 
 /// The model of a base for this candidate: as many outputs as it has.
@@ -259,8 +347,8 @@ pub fn on(text: &str, model: &Model, base: &Base, tokenizer: Option<&Tokenizer>)
         [("model", Some(model.write())), ("base", Some(base.write())), ("tokenizer", tokenizer.map(Field::write))];
     for (key, value) in parts.into_iter().filter_map(|(key, value)| Some((key, value?))) {
         let from = text.find(&format!("  \"{key}\": {{")).unwrap_or(text.len());
-        // Each part ends with the first line that closes it, and none of these holds an object inside.
-        let to = text[from..].find("},\n").map_or(text.len(), |length| from + length + 3);
+        // Each part ends where the next one begins: what lies inside of a part stands further to the right.
+        let to = text[from..].find("\n  \"").map_or(text.len(), |length| from + length + 1);
         text.replace_range(from..to, &format!("  \"{key}\": {},\n", value.canonical()));
     }
     text
@@ -315,9 +403,26 @@ fn choices(schema: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::encoding::{Augmentation, Column, Holds, Missing, NonFiniteCells, Scaling};
 
-    fn learned(format: Format) -> Learned {
-        Learned { dataset: Digest::of(b"data"), format, labels: ["ham", "spam"].map(String::from).into() }
+    fn learned(format: Format, content: Content) -> Learned {
+        Learned { dataset: Digest::of(b"data"), format, content }
+    }
+
+    /// Images of three colours in two classes.
+    fn images() -> Tokenizer {
+        let (scaling, augmentation) = (Scaling::Inputs, Augmentation::NONE);
+        Tokenizer::Image { channels: 3, height: 9, width: 8, classes: 2, levels: None, scaling, augmentation }
+    }
+
+    /// What each family reads.
+    fn fitting(family: &str) -> Learned {
+        match family {
+            "gpt" | "llama" => learned(Format::Text, Content::Text),
+            "encoder" => learned(Format::Csv, Content::Labelled(["ham", "spam"].map(String::from).into())),
+            "mlp" | "cnn" => learned(Format::Idx, Content::Rows(images())),
+            other => panic!("nothing is known that {other} reads"),
+        }
     }
 
     fn all() -> Vec<String> {
@@ -327,20 +432,20 @@ mod tests {
                 all.extend(
                     words(SCHEDULES)
                         .iter()
-                        .filter_map(|schedule| scaffold(family, optimizer, schedule, &learned(Format::Text))),
+                        .filter_map(|schedule| scaffold(family, optimizer, schedule, &fitting(family))),
                 );
             }
         }
         all
     }
 
-    /// Every word of the manifest that a table leads to has its values, so a new optimiser or schedule cannot be forgotten.
+    /// Every word of the manifest that a table leads to has its values, so a new family, optimiser or schedule cannot be forgotten.
     #[test]
-    fn every_optimizer_and_schedule_of_the_manifest_has_its_values() {
+    fn every_family_optimizer_and_schedule_of_the_manifest_has_its_values() {
         let Value::Object(properties) = Candidate::schema().pointer("/properties").cloned().unwrap() else {
             unreachable!()
         };
-        for (field, table) in [("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)] {
+        for (field, table) in [("model", FAMILIES), ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)] {
             let listed = choices(&properties[field]);
             let mut declared: Vec<&str> =
                 listed.trim_start_matches(" One of ").trim_end_matches('.').split(", ").collect();
@@ -360,12 +465,12 @@ mod tests {
             assert!(lines.iter().all(|line| line.len() > line.find(": ").unwrap_or(0) + 10), "{lines:?}");
             assert!(lines.iter().any(|line| line.starts_with("/optimizer/weight_decay ")));
         }
-        assert_eq!(scaffold("rnn", "adamw", "cosine", &learned(Format::Text)), None);
+        assert_eq!(scaffold("rnn", "adamw", "cosine", &fitting("gpt")), None);
     }
 
     #[test]
     fn a_scaffold_that_lacks_a_field_is_none() {
-        let text = scaffold("gpt", "adamw", "cosine", &learned(Format::Text)).unwrap_or_default();
+        let text = scaffold("gpt", "adamw", "cosine", &fitting("gpt")).unwrap_or_default();
         let faults = describe(&text.replace("\"beta2\": 0.95, ", "")).err().unwrap_or_default();
         assert_eq!(faults.0.iter().map(|fault| fault.pointer.as_str()).collect::<Vec<_>>(), ["/optimizer/beta2"]);
     }
@@ -373,17 +478,45 @@ mod tests {
     /// Of records the scaffold reads records, and of text text.
     #[test]
     fn what_a_scaffold_reads_is_what_its_dataset_holds() {
-        let kind = |family: &str, format| {
-            let text = scaffold(family, "adamw", "cosine", &learned(format)).unwrap_or_default();
+        let kind = |family: &str, learned: Learned| {
+            let text = scaffold(family, "adamw", "cosine", &learned).unwrap_or_default();
             let candidate = parse(text.as_bytes()).map(|value| Candidate::decode(&value));
             candidate.unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|faults| panic!("{faults}"))
         };
         for family in ["gpt", "llama"] {
-            assert_eq!(kind(family, Format::Text).tokenizer.word(), "bytes");
-            assert_eq!(kind(family, Format::Jsonl).tokenizer.word(), "records");
+            assert_eq!(kind(family, fitting(family)).tokenizer.word(), "bytes");
+            assert_eq!(kind(family, learned(Format::Jsonl, Content::Text)).tokenizer.word(), "records");
         }
-        let encoder = kind("encoder", Format::Csv);
+        let encoder = kind("encoder", fitting("encoder"));
         assert_eq!(encoder.model.ends(), Some((128, 2)));
         assert_eq!(crate::verb::fit::classes(&encoder.tokenizer), ["ham", "spam"]);
+    }
+
+    /// Models of rows have the ends of what they read, whatever its columns are called; another model or base stays apart
+    /// from the columns.
+    #[test]
+    fn models_of_rows_have_the_inputs_and_outputs_of_their_data() {
+        let names = ["OUTPUTS", "},\n  \"x", "OBJECTIVE"];
+        let (missing, non_finite) = (Missing::Refuse, NonFiniteCells::Refuse);
+        let mut columns: Vec<Column> =
+            names.map(|name| Column { name: name.into(), holds: Holds::Number { missing, non_finite } }).into();
+        columns.push(Column { name: "y".into(), holds: Holds::TargetNumber { non_finite } });
+        let table = Tokenizer::Table { columns, scaling: Scaling::InputsAndTarget };
+        let text = |family: &str, tokenizer: &Tokenizer| {
+            scaffold(family, "adamw", "cosine", &learned(Format::Csv, Content::Rows(tokenizer.clone())))
+                .unwrap_or_default()
+        };
+        let candidate = |text: &str| {
+            Candidate::decode(&parse(text.as_bytes()).unwrap()).unwrap_or_else(|faults| panic!("{text}\n{faults}"))
+        };
+        let rows = candidate(&text("mlp", &table));
+        assert_eq!((rows.model.ends(), rows.objective.word()), (Some((3, 1)), "mean-squared-error"));
+        assert_eq!(rows.tokenizer, table);
+        for family in ["mlp", "cnn"] {
+            let pictures = candidate(&text(family, &images()));
+            assert_eq!((pictures.model.ends(), pictures.objective.word()), (Some((216, 2)), "cross-entropy"));
+        }
+        let changed = candidate(&on(&text("mlp", &table), &rows.model, &Base::Random {}, Some(&images())));
+        assert_eq!((changed.tokenizer, changed.objective), (images(), rows.objective));
     }
 }
