@@ -236,7 +236,7 @@ impl Tool for Arguments {
                 "Train five times, freeze and measure each.",
             ),
             (
-                "xt-compile branch --from sha256:A --set optimizer.learning_rate=1e-3 --horizon 10,50 | xt-run | xt-replay branches",
+                "xt-compile branch --from sha256:A --set optimizer.learning_rate=3e-3 --horizon 10,50 | xt-run | xt-replay branches",
                 "What would another learning rate have done from this state on, against the same steps without it?",
             ),
             (

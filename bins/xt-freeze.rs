@@ -278,8 +278,9 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
     Ok(Exit::Yes)
 }
 
-/// A run record counts only if the store holds it, and if the event record of the store says nothing else about its attempt:
-/// anybody can write a file, and put it into a store.
+/// A run record counts only if the store holds it and knows that it is true: anybody can write a file, and put it into a
+/// store. True is what an attempt ended in, by the event record, or by the name that an end of a run gets, which is all that
+/// comes with objects of another store; and what a bundle here was made of.
 fn known(store: &Store, run: &Run) -> Result<(), Error> {
     let digest = run.id();
     if !store.contains(digest)? {
@@ -288,16 +289,31 @@ fn known(store: &Store, run: &Run) -> Result<(), Error> {
     let path = store.record_path();
     let attempts =
         if path.exists() { Record::open_read_only(&path)?.attempts_named(run.attempt.as_str())? } else { vec![] };
-    let Some(attempt) = attempts.iter().find(|attempt| attempt.id == run.attempt) else { return Ok(()) };
-    let mut faults = Faults::new();
-    match attempt.run_record {
-        Some(ended) if ended == digest => return Ok(()),
-        Some(ended) => {
-            faults.add("run#", "freeze.recorded", format!("{} ended in {ended}, says the event record", attempt.id));
-        }
-        None => faults.add("run#", "freeze.recorded", format!("{} has not ended, says the event record", attempt.id)),
+    let message = match attempts.iter().find(|attempt| attempt.id == run.attempt).map(|attempt| attempt.run_record) {
+        Some(Some(ended)) if ended == digest => return Ok(()),
+        Some(Some(ended)) => format!("{} ended in {ended}, says the event record", run.attempt),
+        Some(None) => format!("{} has not ended, says the event record", run.attempt),
+        None if named(store, run)? => return Ok(()),
+        None => format!(
+            "no attempt of this store ended in it: {} is unknown here; pull the store that ran it, or import its bundle",
+            run.attempt
+        ),
+    };
+    Err(BundleError::Unbound { run: digest, faults: Faults::one("run#", "freeze.recorded", message) }.into())
+}
+
+/// Whether a name of this store says that a run ended in this record: its own, or that of a bundle.
+fn named(store: &Store, run: &Run) -> Result<bool, StoreError> {
+    let digest = run.id();
+    if store.reference(&format!("runs/{}", run.attempt))?.is_some_and(|name| name.digest == digest) {
+        return Ok(true);
     }
-    Err(BundleError::Unbound { run: digest, faults }.into())
+    for name in store.references()?.iter().filter(|name| name.name.as_str().starts_with("bundles/")) {
+        if store.manifest::<Bundle>(name.digest)?.run == digest {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn write_archive(store: &Store, bundle: &Bundle, path: &Path, common: &Common) -> Result<Output, Error> {
@@ -339,7 +355,7 @@ fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
     if keys.is_empty() && report.verified {
         note(
             common,
-            "xt-freeze: no key was given, so nobody vouches for it: all of it is of one piece, whoever made it",
+            "xt-freeze: all of it is there and agrees with itself; nobody vouches for who made it, since no --key was given",
         );
     }
     Output::new(None)?.document(&report.encode())?;

@@ -141,7 +141,7 @@ enum Question {
     },
     /// Print what an object of the store came from, one JSON object a link: a tree on a terminal
     Lineage {
-        /// A document or a file by its digest, or a document itself: its file, or - for standard input
+        /// A document or a file by its digest, a run by a name of it, or a document itself: its file, or - for standard input
         #[arg(value_name = "DIGEST")]
         digest: OsString,
         /// Print what came from it instead
@@ -265,7 +265,7 @@ fn main() -> ExitCode {
         let common = &log.common;
         match &log.question {
             Question::Events { after, follow } => events(common, *after, *follow),
-            Question::Status { id } => status(&open(common)?, id.as_deref().map(meant).transpose()?.as_deref()),
+            Question::Status { id } => status(common, id.as_deref().map(meant).transpose()?.as_deref()),
             Question::Show { id } => show(&open(common)?, &meant(id)?),
             Question::Why { run } => why(common, &meant(run)?),
             Question::Tail { run, after } => tail(common, &meant(run)?, *after),
@@ -285,9 +285,9 @@ fn main() -> ExitCode {
                 resources(common, declare.as_ref().map(|name| Source::from(name.as_os_str())), *undeclare, clear)
             }
             Question::Lineage { digest, down, dot } => {
-                lineage(common, digest_of(digest)?, if *down { Direction::Down } else { Direction::Up }, *dot)
+                lineage(common, digest_of(digest, common)?, if *down { Direction::Down } else { Direction::Up }, *dot)
             }
-            Question::Withdraw { digest, why } => withdraw(common, digest_of(digest)?, why),
+            Question::Withdraw { digest, why } => withdraw(common, digest_of(digest, common)?, why),
             Question::Rebuild { check } => rebuild(common, *check),
         }
     })
@@ -326,11 +326,18 @@ fn meant(text: &str) -> Result<String, Error> {
     Ok(attempt.unwrap_or_else(|| value.identity().to_string()))
 }
 
-/// A digest as it stands, or that of the document in a file or on standard input.
-fn digest_of(argument: &OsStr) -> Result<Digest, Error> {
+/// A digest as it stands, that of the document in a file or on standard input, or that of the record of a run that is called
+/// so, or of its plan before it has ended.
+fn digest_of(argument: &OsStr, common: &Common) -> Result<Digest, Error> {
     let source = Source::from(argument);
     if let Source::Digest(digest) = source {
         return Ok(digest);
+    }
+    let name = argument.to_str().and_then(Name::new).filter(|_| !Path::new(argument).exists() && argument != "-");
+    if let (Some(name), Ok(record)) = (name, open(common))
+        && let Some(attempt) = record.attempts_named(name.as_str())?.pop()
+    {
+        return Ok(attempt.run_record.unwrap_or(attempt.plan));
     }
     // What lies in a file needs no store.
     Ok(read_one(&source, &|digest| Err(CliError::Unknown(digest).into()))?.value.identity())
@@ -397,9 +404,9 @@ fn statuses(record: &Record, id: Option<&str>) -> Result<Vec<Status>, Error> {
     Ok(attempts.iter().map(|attempt| record.standing_of(&attempt.id)).collect::<Result<_, _>>()?)
 }
 
-fn status(record: &Record, id: Option<&str>) -> Result<Exit, Error> {
-    let found = statuses(record, id)?;
-    if stdout().is_terminal() { table(&found) } else { print(&found) }
+fn status(common: &Common, id: Option<&str>) -> Result<Exit, Error> {
+    let found = statuses(&open(common)?, id)?;
+    if stdout().is_terminal() { table(&found, &Store::open(&common.store)?) } else { print(&found) }
 }
 
 fn show(record: &Record, text: &str) -> Result<Exit, Error> {
@@ -431,9 +438,9 @@ fn print<M: xt_core::field::Manifest>(documents: &[M]) -> Result<Exit, Error> {
 }
 
 /// For eyes: one line for each attempt, columns as wide as what is in them.
-fn table(statuses: &[Status]) -> Result<Exit, Error> {
+fn table(statuses: &[Status], store: &Store) -> Result<Exit, Error> {
     let head = ["ATTEMPT", "WORK", "STATE", "OBSERVED", "EXPERIMENT", "SEED", "OPERATION", "SINCE"].map(String::from);
-    let rows: Vec<[String; 8]> = [head].into_iter().chain(statuses.iter().map(row)).collect();
+    let rows: Vec<[String; 8]> = [head].into_iter().chain(statuses.iter().map(|status| row(status, store))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..8).map(width).collect();
     let mut output = Output::new(None)?;
@@ -444,8 +451,12 @@ fn table(statuses: &[Status]) -> Result<Exit, Error> {
     Ok(Exit::Yes)
 }
 
-fn row(status: &Status) -> [String; 8] {
-    let work = if status.level == Level::EvaluationAttempt { "evaluation" } else { "training" };
+fn row(status: &Status, store: &Store) -> [String; 8] {
+    let departure = || store.manifest::<Plan>(status.plan).ok()?.departure;
+    let work = match status.level {
+        Level::EvaluationAttempt => "evaluation",
+        _ => departure().map_or("training", |from| from.purpose.word()),
+    };
     [
         status.attempt.to_string(),
         work.into(),
@@ -697,6 +708,13 @@ fn lineage(common: &Common, start: Digest, direction: Direction, dot: bool) -> R
     let store = Store::open(&common.store)?;
     let known = known(&store, start)?;
     let steps = known.walk(start, direction);
+    if steps.is_empty() {
+        let (nothing, other) = match direction {
+            Direction::Up => ("it came from nothing that this store knows of", "--down shows what came from it"),
+            Direction::Down => ("nothing that this store knows of came from it", "without --down: what it came from"),
+        };
+        note(common, &format!("xt-log: {nothing}; {other}"));
+    }
     let mut output = Output::new(None)?;
     if dot {
         output.bytes(lineage::dot(&known, start, &steps).as_bytes())?;

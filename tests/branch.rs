@@ -24,6 +24,7 @@ use xt_core::manifest::plan::{Mode, Plan};
 use xt_core::manifest::replay::{Outcome, Replay};
 use xt_core::manifest::run::{Run, Status};
 use xt_core::manifest::snapshot::Snapshot;
+use xt_core::name::Name;
 use xt_store::Store;
 
 const RATE: &str = "optimizer.learning_rate";
@@ -239,6 +240,17 @@ fn a_rollback_goes_on_from_the_earlier_state_and_its_history_is_another_one() {
     assert_ne!(bundles[0].id(), bundles[1].id());
     assert_eq!(bundles[0].fingerprint, bundles[1].fingerprint);
     assert_eq!(runs[0].start.as_ref().unwrap().run, place.run().id());
+    let why = place.tool("log", &["why", runs[0].attempt.as_str()]).stdout;
+    assert!(
+        why.contains("It is a rollback from the state after step 4 of run") && why.contains("(4 of them taken before)")
+    );
+    assert!(
+        !place.tool("log", &["why", place.run().attempt.as_str()]).stdout.contains("It is a"),
+        "the run itself is none"
+    );
+    let named = |name: &str| place.tool("log", &["lineage", name]).stdout;
+    assert_eq!(named(runs[0].attempt.as_str()), named(&runs[0].id().to_string()));
+    assert_ne!(named(runs[0].attempt.as_str()), named(place.run().attempt.as_str()));
     let lineage = place.tool("log", &["lineage", &bundles[1].id().to_string()]);
     assert!(lineage.code == Some(0) && lineage.stdout.contains(&id), "{} {}", lineage.stdout, lineage.stderr);
     refusal(&place.tool("compile", &["rollback", &id, "--to", "3"]), 10, &["there are: 2, 4, 6", "--step 3"]);
@@ -250,12 +262,15 @@ fn a_run_record_that_the_attempt_did_not_end_in_is_not_frozen() {
     let Some(place) = place() else { return };
     let true_one = place.run().clone();
     assert_eq!(place.tool("freeze", &[&true_one.id().to_string()]).code, Some(0));
-    let mut forged = [true_one.clone(), true_one];
+    let mut forged = [true_one.clone(), true_one.clone(), true_one];
     forged[0].finished = forged[0].started;
     forged[1].cause.push('!');
-    for run in forged {
+    forged[2].attempt = Name::new("hand-made.1").unwrap();
+    for (run, why) in
+        forged.into_iter().zip(["says the event record", "says the event record", "hand-made.1 is unknown here"])
+    {
         let forged = Store::open(&place.store_path()).unwrap().put_manifest(&run).unwrap();
-        refusal(&place.tool("freeze", &[&forged.to_string()]), 15, &["freeze.recorded", "says the event record"]);
+        refusal(&place.tool("freeze", &[&forged.to_string()]), 15, &["freeze.recorded", why]);
     }
 }
 
@@ -287,16 +302,16 @@ fn a_grid_that_was_interrupted_runs_only_what_is_missing_and_labels_every_cell()
     let all = once(&cells);
     assert_eq!((&all[..2], all.len(), attempts() - before), (&some[..], 6, 6), "each ran once");
     assert_eq!((once(&cells), attempts() - before), (all.clone(), 6), "and nothing is left to do");
-    // Several that ask at the same time get one run; without the flag there are several.
-    let other = file(&place, "other.jsonl", &cells_at(&place, "0.7")[..1]);
+    // Several that ask for several at the same time get one run of each; without the flag each gets its own.
+    let other = file(&place, "other.jsonl", &cells_at(&place, "0.7"));
     let asked = |flags: &[&str]| -> BTreeSet<String> {
-        let run = || documents::<Run>(&place.tool("run", &[flags, &[&other]].concat())).remove(0).attempt.to_string();
+        let run = || documents::<Run>(&place.tool("run", &[flags, &[&other]].concat()));
         thread::scope(|scope| {
             let all: Vec<_> = (0..3).map(|_| scope.spawn(run)).collect();
-            all.into_iter().map(|one| one.join().unwrap()).collect()
+            all.into_iter().flat_map(|one| one.join().unwrap()).map(|run| run.attempt.to_string()).collect()
         })
     };
-    assert_eq!((asked(&["--once"]).len(), asked(&[]).len()), (1, 3));
+    assert_eq!((asked(&["--once"]).len(), asked(&[]).len()), (2, 6));
     let before = attempts() - 6;
     // The control: without --once it runs again, and comes to the same.
     let again = ran(&place, &cells[..1]).remove(0);
@@ -317,6 +332,10 @@ fn the_protocol_refuses_what_the_state_cannot_mean_and_does_not_look_at_where_it
     let sets = ["--set", "model.width=32;batching.samples=2", "--set", "optimizer.rate=1", "--horizon", "2"];
     let refused = branch(&sets);
     refusal(&refused, 10, &["model is part of what a state means", "batching is part", "has no rate there"]);
+    // What the plan has already is told; what it has not is not.
+    let idle =
+        |rate: &str| branch(&["--set", &format!("{RATE}={rate}"), "--horizon", "2"]).stderr.contains("one more no-op");
+    assert_eq!(["0.010", "0.02"].map(idle), [true, false]);
     let more = ["--set", "precision=float16-scaled;execution.math_mode=avx2-strict", "--horizon", "2"];
     refusal(&branch(&more), 10, &["precision is part of", "execution is part of"]);
     // One branch alone in another regime would be told against a no-op of the exact one.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use xt_cli::{CliError, Common, Error, Output, Source, each, read_documents, read_one};
+use xt_cli::{CliError, Common, Error, Output, Source, each, note, read_documents, read_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
@@ -19,7 +19,7 @@ use xt_core::manifest::snapshot::Snapshot;
 use xt_core::name::Name;
 use xt_core::number::Finite;
 use xt_core::verb::compile;
-use xt_core::verb::depart::{Asked, DATASET, Origin, Substitute, called, change, depart, ends_early};
+use xt_core::verb::depart::{Asked, DATASET, NO_OP, Origin, Substitute, arm, called, change, depart, ends_early};
 use xt_core::verb::snapshot::FOLDER;
 use xt_runtime::{Clock, Original, Runtime, last_state};
 use xt_store::Store;
@@ -30,7 +30,7 @@ use crate::look;
 /// Branches of one state.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BranchArguments {
-    /// The state to leave from: an xt.snapshot/1 as a file, a digest or -
+    /// The state to leave from: an xt.snapshot/1 as a file, a digest or -, as `xt-snapshot RUN --step K` prints it
     #[arg(long, value_name = "SNAPSHOT", required_unless_present = "grid")]
     from: Option<OsString>,
     /// The run that came to the state [default: the first attempt that stored it]
@@ -197,8 +197,29 @@ pub(crate) fn branches(arguments: &BranchArguments, common: &Common) -> Result<E
         plans = set.plans(&store, &left, &all, &arguments.noise)?;
     }
     let all: Vec<Plan> = plans.iter().map(|(plan, _)| plan.clone()).collect();
+    for idle in idle(&all) {
+        note(common, &format!("xt-compile: {idle} is what the plan has already, so that branch is one more no-op"));
+    }
     ground::check(&all, calibration.as_ref(), common)?;
     write(&plans, &store, arguments.output.as_deref())
+}
+
+/// The branches that change nothing, though values were given: each has the candidate of its no-op, which comes before it.
+fn idle(plans: &[Plan]) -> BTreeSet<String> {
+    let (mut no_op, mut idle) = (None, BTreeSet::new());
+    for plan in plans {
+        match plan.departure.as_ref().map(arm) {
+            Some(arm) if arm == NO_OP => no_op = Some(&plan.candidate),
+            Some(arm)
+                if no_op == Some(&plan.candidate)
+                    && plan.departure.as_ref().is_some_and(|from| from.noise.is_none()) =>
+            {
+                idle.insert(arm);
+            }
+            _ => {}
+        }
+    }
+    idle
 }
 
 /// What all branches of a set have in common.

@@ -23,16 +23,17 @@ impl XtRun {
         signals: Option<&Signals>,
         left: &Left,
     ) -> Result<Option<Attempt>, Error> {
-        if self.once
-            && let Some(standing) = runtime.standing(request)?
-        {
-            return Ok(Some(standing));
-        }
-        let worker = Finder::new(self.worker.as_deref()).of(&request.plan)?;
         let mut told = false;
         loop {
-            let submitted =
-                if self.once { runtime.submit_once(request, &worker) } else { runtime.submit_or_get(request, &worker) };
+            let worker = || Finder::new(self.worker.as_deref()).of(&request.plan);
+            let turn = self.once.then(|| runtime.turn()).transpose()?;
+            if let Some(turn) = &turn
+                && let Some(standing) = runtime.standing_started(request, worker, turn)?
+            {
+                return Ok(Some(standing));
+            }
+            let submitted = runtime.submit_or_get(request, &worker()?);
+            drop(turn);
             let reasons = match submitted {
                 Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => reasons,
                 answer => return Ok(Some(answer?)),

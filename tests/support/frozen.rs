@@ -1,5 +1,6 @@
 //! A store with a made-up run that may be frozen.
 
+use xt_core::field::Manifest as _;
 use xt_core::manifest::run::Run;
 use xt_harness::Folder;
 use xt_store::Store;
@@ -27,5 +28,7 @@ pub fn stored(folder: &Folder, change: impl FnOnce(&mut Run)) -> Run {
     writer.put_manifest(&custody).unwrap();
     writer.put_manifest(&run).unwrap();
     writer.commit().unwrap();
+    // As a run's end is named, and as it comes from another store.
+    store.set_reference(&format!("runs/{}", run.attempt), run.id(), "made up").unwrap();
     run
 }

@@ -44,6 +44,12 @@ pub enum CliError {
         /// What is wrong with it.
         source: ParseError,
     },
+    /// An archive was given where a document is due.
+    #[error("{0} is an archive, not a document")]
+    Archive(String),
+    /// What looks like a digest is none, and is no file either.
+    #[error("{0} is no digest: that is sha256: and 64 of the digits 0-9 and a-f; and there is no file of this name")]
+    NoDigest(String),
     /// There is no document where at least one is due.
     #[error("{0} holds no document")]
     NoDocument(String),
@@ -79,9 +85,11 @@ impl Failure for CliError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read { .. } | Self::Write { .. } | Self::NoFile(_) => Exit::System,
-            Self::Parse { .. } | Self::NoDocument(_) | Self::Several { .. } | Self::Exists(_) => Exit::Refused,
+            Self::Parse { .. } | Self::Archive(_) | Self::NoDocument(_) | Self::Several { .. } | Self::Exists(_) => {
+                Exit::Refused
+            }
             Self::Unknown(_) | Self::NotThere(_) => Exit::Store,
-            Self::Time(_) | Self::Usage(_) => Exit::Usage,
+            Self::NoDigest(_) | Self::Time(_) | Self::Usage(_) => Exit::Usage,
         }
     }
 
@@ -91,18 +99,24 @@ impl Failure for CliError {
             Self::Write { .. } => "system.write",
             Self::NoFile(_) => "system.no-file",
             Self::Parse { .. } => "input.json",
+            Self::Archive(_) => "input.archive",
             Self::NoDocument(_) => "input.empty",
             Self::Several { .. } => "input.several",
             Self::Unknown(_) => "store.missing",
             Self::NotThere(_) => "store.no-such-name",
             Self::Exists(_) => "output.exists",
-            Self::Time(_) | Self::Usage(_) => "usage",
+            Self::NoDigest(_) | Self::Time(_) | Self::Usage(_) => "usage",
         }
     }
 
     fn hints(&self) -> Vec<String> {
         match self {
             Self::NoDocument(_) => vec!["an earlier command of the pipeline may have failed".into()],
+            Self::Archive(_) => vec![
+                "`xt-freeze import ARCHIVE` takes it into the store and prints its bundle, whose digest then does here; \
+                 `xt-freeze ls ARCHIVE` lists it (archives end in .tar.zst, compressed by zstd)"
+                    .into(),
+            ],
             Self::Unknown(_) => vec!["--store DIR or XT_STORE says which store is meant; xt-store ls lists it".into()],
             Self::NotThere(_) => vec!["--store DIR or XT_STORE says which store is meant".into()],
             _ => Vec::new(),

@@ -74,7 +74,32 @@ pub fn read_bytes(source: &Source, lookup: Lookup<'_>) -> Result<Vec<u8>, Error>
         Source::Stdin => read(Box::new(io::stdin())),
         Source::File(path) => File::open(path).and_then(|file| read(Box::new(file))),
     };
-    bytes.map_err(|error| CliError::Read { name: source.name(), source: error }.into())
+    bytes.map_err(|error| match source {
+        Source::File(path) if error.kind() == io::ErrorKind::NotFound && like_a_digest(&path.to_string_lossy()) => {
+            CliError::NoDigest(source.name()).into()
+        }
+        _ => CliError::Read { name: source.name(), source: error }.into(),
+    })
+}
+
+/// Whether somebody who wrote this meant a digest.
+fn like_a_digest(text: &str) -> bool {
+    let digits = text.split_once(':').map_or(text, |(_, digits)| digits);
+    text.to_ascii_lowercase().starts_with("sha256:")
+        || (digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Whether a text that is no JSON is an archive: a zstd frame (RFC 8878), or a tar, whose header says so at byte 257 (POSIX).
+fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(&0xFD2F_B528_u32.to_le_bytes()) || bytes.get(257..262) == Some(b"ustar")
+}
+
+/// The documents in a text, or what it is instead.
+fn parse(bytes: &[u8], name: &str) -> Result<Vec<Value>, Error> {
+    canonical::parse_all(bytes).map_err(|source| {
+        let name = name.to_owned();
+        if is_archive(bytes) { CliError::Archive(name).into() } else { CliError::Parse { name, source }.into() }
+    })
 }
 
 /// Every document of every source, in order; standard input when no source is named. At least one must be there.
@@ -90,8 +115,7 @@ pub fn read_documents(sources: &[Source], lookup: Lookup<'_>) -> Result<Vec<Docu
 
 /// Every document in `bytes`, which came from `name`. At least one must be there.
 pub fn parse_documents(bytes: &[u8], name: &str) -> Result<Vec<Document>, Error> {
-    let parsed = canonical::parse_all(bytes);
-    let values = parsed.map_err(|source| Error::from(CliError::Parse { name: name.into(), source }))?;
+    let values = parse(bytes, name)?;
     if values.is_empty() {
         return Err(CliError::NoDocument(name.into()).into());
     }
@@ -124,8 +148,7 @@ pub fn read_one(source: &Source, lookup: Lookup<'_>) -> Result<Document, Error> 
 
 /// The only document in `bytes`, which came from `name`.
 pub fn parse_one(bytes: &[u8], name: &str) -> Result<Value, Error> {
-    let parsed = canonical::parse_all(bytes);
-    let mut values = parsed.map_err(|source| Error::from(CliError::Parse { name: name.into(), source }))?;
+    let mut values = parse(bytes, name)?;
     match (values.len(), values.pop()) {
         (1, Some(value)) => Ok(value),
         (0, _) => Err(CliError::NoDocument(name.into()).into()),
@@ -144,6 +167,23 @@ mod tests {
         assert_eq!(Source::from(OsStr::new("-")), Source::Stdin);
         assert_eq!(Source::from(OsStr::new(&digest.to_string())), Source::Digest(digest));
         assert_eq!(Source::from(OsStr::from_bytes(b"b\xff")), Source::File(OsStr::from_bytes(b"b\xff").into()));
+    }
+
+    #[test]
+    fn an_archive_and_a_mistyped_digest_are_called_what_they_are() {
+        let mut tar = vec![0; 512];
+        tar[257..262].copy_from_slice(b"ustar");
+        for archive in [tar, b"\x28\xb5\x2f\xfd\0".to_vec()] {
+            let found = [parse_one(&archive, "a").map(drop), parse_documents(&archive, "a").map(drop)];
+            assert_eq!(found.map(|found| found.unwrap_err().0.word()), ["input.archive"; 2]);
+        }
+        assert_eq!(parse_one(b"x", "a").unwrap_err().0.word(), "input.json");
+        let digits = Digest::of(b"").hex();
+        let mistyped = [&digits[..], &digits.to_uppercase(), &format!("sha256:{}", &digits[1..]), "SHA256:0"];
+        for (text, word) in mistyped.map(|text| (text, "usage")).into_iter().chain([("run.json", "system.read")]) {
+            let error = read_bytes(&Source::File(text.into()), &|_| unreachable!()).unwrap_err();
+            assert_eq!(error.0.word(), word, "{text}");
+        }
     }
 
     #[test]

@@ -299,7 +299,10 @@ impl Failure for RecordError {
             Self::Objective { .. } => "give the new objective a new name",
             Self::Decision(DecisionFault::Running { .. }) => "wait for it, or stop it with `xt-log cancel`",
             Self::Decision(DecisionFault::OtherCycle { .. }) => "`xt-decide context` assembles the last cycle",
-            Self::Unknown { .. } => "`xt-log status` lists what there is",
+            Self::Unknown { .. } => {
+                "`xt-log status` lists what there is; of a bundle, a state or any other object `xt-log lineage` tells \
+                 what it came from"
+            }
             _ => return Vec::new(),
         };
         vec![hint.to_string()]

@@ -59,7 +59,7 @@ pub use reconcile::FindWorker;
 pub use repeat::{Contradiction, Original, last_state, pins};
 pub use request::Request;
 pub use run_documents::{Cancel, Ended, Finished, Launched, Order, Started};
-pub use runtime::{Next, Runtime, Sight};
+pub use runtime::{Next, Runtime, Sight, Turn};
 pub use sample::{SampleEnd, Sampling, sample, writes};
 pub use scope::Scope;
 pub use secrets::{SecretFile, Secrets};

@@ -36,11 +36,21 @@ const PERIOD: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// How often it asks whether the supervisor still lives.
 const CHECK: Duration = Duration::from_millis(500);
 
+/// How long an attempt may have nobody before it counts as given up by whoever asked for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The runtime of one store.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     store: PathBuf,
     clock: Clock,
+}
+
+/// The only one in this store that decides whether a plan is run once more; see [`Runtime::turn`].
+#[derive(Debug)]
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn {
+    _lock: File,
 }
 
 /// What a follower sees.
@@ -110,17 +120,29 @@ impl Runtime {
         self.attempt(&attempt.id)
     }
 
-    /// The attempt that makes it needless to run `request` again, or a new one. Of several that ask at the same time, one
-    /// makes it and the others get it.
-    pub fn submit_once(&self, request: &Request, worker: &Path) -> Result<Attempt, RuntimeError> {
+    /// A turn at asking whether a plan has run and having it run if not. Who holds it decides alone; it is kept until the
+    /// attempt has its supervisor, so that nobody else finds one that has none yet.
+    pub fn turn(&self) -> Result<Turn, RuntimeError> {
         Store::open_or_create(&self.store)?;
         let path = self.store.join("once.lock");
         let lock = File::options().write(true).create(true).truncate(false).open(&path).map_err(file("open", &path))?;
         lock.lock().map_err(file("lock", &path))?;
-        match self.standing(request)? {
-            Some(standing) => Ok(standing),
-            None => self.submit_or_get(request, worker),
+        Ok(Turn { _lock: lock })
+    }
+
+    /// The attempt that makes it needless to run `request` again, with a supervisor if it has not ended; `None` when it must
+    /// be run. An attempt whose asker died before it had one is handed over now.
+    pub fn standing_started<E: From<RuntimeError>>(
+        &self,
+        request: &Request,
+        worker: impl FnOnce() -> Result<PathBuf, E>,
+        _: &Turn,
+    ) -> Result<Option<Attempt>, E> {
+        let Some(attempt) = self.standing(request)? else { return Ok(None) };
+        if attempt.process.is_none() && !attempt.state.is_terminal() {
+            self.start(&attempt.id, request, &worker()?)?;
         }
+        Ok(Some(self.attempt(&attempt.id)?))
     }
 
     /// Whether something was asked for under the operation id of this request before.
@@ -153,9 +175,9 @@ impl Runtime {
         }
     }
 
-    /// The attempt that makes it needless to run `request` again: one that succeeded, else one that is under way, else one
+    /// What makes it needless to run `request` again: an attempt that succeeded, else one that is under way, else one
     /// that was held, which it would be again. `None` when it must be run.
-    pub fn standing(&self, request: &Request) -> Result<Option<Attempt>, RuntimeError> {
+    fn standing(&self, request: &Request) -> Result<Option<Attempt>, RuntimeError> {
         if !self.store.join(xt_record::FILE_NAME).exists() {
             return Ok(None);
         }
@@ -239,8 +261,13 @@ impl Runtime {
         let folder = Folder::of(&self.store, id);
         let mut attempt = known(&place, id)?;
         if attempt.process.is_none() && !attempt.state.is_terminal() {
-            if !folder.order().exists() {
-                return Err(RuntimeError::Unreceived { attempt: attempt.id, operation: attempt.operation });
+            let begun = Instant::now();
+            // Whoever asked for it may be about to hand it over.
+            while !folder.order().exists() {
+                if begun.elapsed() >= PATIENCE {
+                    return Err(RuntimeError::Unreceived { attempt: attempt.id, operation: attempt.operation });
+                }
+                std::thread::sleep(PERIOD[1]);
             }
             self.spawn(id)?;
         }

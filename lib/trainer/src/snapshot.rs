@@ -1,8 +1,9 @@
 //! Snapshots of a run: copied beside the steps, written by a thread of their own, restored whole or not at all.
 //!
-//! At the boundary the state is only lent. The thread that hashes copies it when it has hashed it, while the next step computes forward and backward, which
-//! change nothing of it; the update that ends that step waits for the copy if it has to. Two frames take turns: while one
-//! is written, the next copy goes into the other, and a third snapshot waits until the first is written.
+//! At the boundary the state is only lent. The thread that hashes copies it when it has hashed it, while the next step
+//! computes forward and backward, which change nothing of it; the update that ends that step waits for the copy if it has
+//! to. Two frames take turns: while one is written, the next copy goes into the other, and a third snapshot waits until the
+//! first is written.
 
 use std::fs;
 use std::io::Write;

@@ -136,9 +136,9 @@ impl Trainer {
         let scale = self.scale();
         let overflowed = scale > 1.0 && unscale(&mut gradients, scale, &mut seen);
         let coming = hasher.begin(Hashing::Gradients(gradients.lend()))?;
-        // Those of a scaled loss were counted as they were.
-        let mut again = Counts::default();
-        let norm = gradients.norm(if scale > 1.0 { &mut again } else { &mut seen.backward });
+        // Those of a scaled loss were counted before they were divided.
+        let mut divided = Counts::default();
+        let norm = gradients.norm(if scale > 1.0 { &mut divided } else { &mut seen.backward });
         if self.locates && seen.non_finite() && !overflowed {
             self.located = self.locate(&batches, &gradients)?;
         }

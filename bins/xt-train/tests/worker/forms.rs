@@ -1,25 +1,21 @@
 //! The same images from files of every form give the same training; and images that are changed at random when they are
 //! trained on: repeatable, restored exactly, and as they are when they are measured.
 
-use std::collections::BTreeMap;
-
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::Manifest;
 use xt_core::manifest::candidate::Candidate;
-use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
+use xt_core::manifest::dataset::Format;
 use xt_core::manifest::encoding::Scaling;
 use xt_core::manifest::intent::Intent;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::trace::Step;
 use xt_core::random::Stream;
-use xt_core::relpath::RelativePath;
-use xt_core::verb::admit::{Offered, admit};
 use xt_core::verb::compile::{self, Tokens, compile_fitted};
 
 use crate::desk::Desk;
 use crate::matrix::{Case, Checked, check};
-use crate::table::images_of;
+use crate::table::{admitted, images_of};
 
 /// Images, of 6 rows and 5 columns: 11 for each of three classes, in this order.
 const COUNT: u64 = 33;
@@ -101,19 +97,8 @@ const LEVELS: &str = r#"["ape","bee","cow"]"#;
 const TENSORS: &str =
     r#"{"kind":"tensors","inputs":"seen","shape":[1,6,5],"targets":"due","classes":3,"scaling":"inputs"}"#;
 
-fn dataset(format: Format, files: &Files) -> Dataset {
-    let offer = |(path, bytes): &(String, Vec<u8>)| Offered {
-        path: RelativePath::new(path).unwrap(),
-        digest: Digest::of(bytes),
-        bytes: bytes.len() as u64,
-    };
-    let offered: Vec<Offered> = files.iter().map(offer).collect();
-    let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: BTreeMap::new() };
-    admit(format, &offered, &BTreeMap::new(), splitting).unwrap()
-}
-
 fn plan(format: Format, files: &Files, tokenizer: &str, seed: u64) -> Plan {
-    let dataset = dataset(format, files);
+    let dataset = admitted(format, files);
     let candidate: Candidate = images_of(tokenizer, dataset.id());
     let (mut faults, intent) = (Faults::new(), Intent::default_for(1));
     compile::check(&candidate, &dataset, &intent, &mut faults);

@@ -146,15 +146,7 @@ impl Job {
     }
 
     fn dataset(self, salt: u64, rows: u64) -> Dataset {
-        let files = self.files(salt, rows);
-        let offer = |(path, bytes): &(String, Vec<u8>)| Offered {
-            path: RelativePath::new(path).unwrap(),
-            digest: Digest::of(bytes),
-            bytes: bytes.len() as u64,
-        };
-        let offered: Vec<Offered> = files.iter().map(offer).collect();
-        let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: BTreeMap::new() };
-        admit(if self.images { Format::Idx } else { Format::Csv }, &offered, &BTreeMap::new(), splitting).unwrap()
+        admitted(if self.images { Format::Idx } else { Format::Csv }, &self.files(salt, rows))
     }
 
     fn candidate(self) -> Candidate {
@@ -208,6 +200,18 @@ impl Job {
         assert_eq!(left.code, Some(0), "{}", left.stderr);
         left
     }
+}
+
+/// What these files are admitted as, each for training.
+pub fn admitted(format: Format, files: &[(String, Vec<u8>)]) -> Dataset {
+    let offer = |(path, bytes): &(String, Vec<u8>)| Offered {
+        path: RelativePath::new(path).unwrap(),
+        digest: Digest::of(bytes),
+        bytes: bytes.len() as u64,
+    };
+    let offered: Vec<Offered> = files.iter().map(offer).collect();
+    let splitting = Splitting { group_by: GroupBy::File, salt: String::new(), permille: BTreeMap::new() };
+    admit(format, &offered, &BTreeMap::new(), splitting).unwrap()
 }
 
 /// The candidate of images in three classes that reads by `tokenizer`, with nothing dropped.

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::count::counted;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::Manifest;
@@ -166,16 +167,31 @@ fn check_recipe(candidate: &Candidate, faults: &mut Faults) {
         let message = format!("the target {target} lies above the limit {limit}, so it could never be reached");
         faults.add("/stops/early/target", "early.condition", message);
     }
-    if let Early::TrainingLoss { target, limit, .. } = &candidate.stops.early {
+    if let Early::TrainingLoss { target, limit, patience, minimum_improvement, .. } = &candidate.stops.early {
         for (at, bound) in [("/stops/early/target", target), ("/stops/early/limit", limit)] {
             match bound {
                 Some(bound) if bound.get() < 0.0 => {
                     let message = format!("no loss is below 0, and this is {bound}");
                     faults.add(at, "early.condition", message);
                 }
-                // A loss of exactly 0 may be asked for, and none above it suffered.
+                // A loss of exactly 0 may be asked for.
                 Some(bound) if bound.get() > 0.0 => single(at, bound.get(), faults),
                 _ => {}
+            }
+        }
+        if limit.is_some_and(|limit| limit.get() == 0.0) {
+            faults.add(
+                "/stops/early/limit",
+                "early.condition",
+                "every loss lies above a limit of 0, so the first look would hold the run",
+            );
+        }
+        if minimum_improvement.get() != 0.0 {
+            single("/stops/early/minimum_improvement", minimum_improvement.get(), faults);
+            if patience.is_none() {
+                let message =
+                    format!("without a patience nothing waits for an improvement of {minimum_improvement}; say 0");
+                faults.add("/stops/early/minimum_improvement", "early.improvement", message);
             }
         }
     }
@@ -277,7 +293,11 @@ pub fn compile_seen(
             faults.add("/stops/early/window", "early.window", message);
         } else if let Some(patience) = patience.filter(|patience| *patience >= looks) {
             // The first look is always an improvement.
-            let message = format!("a run of {} steps looks {looks} times, which never wait {patience}", shape.steps);
+            let message = format!(
+                "a patience of {patience} never runs out: {} steps are {}",
+                shape.steps,
+                counted(looks, "look")
+            );
             faults.add("/stops/early/patience", "early.patience", message);
         }
     }
@@ -544,6 +564,16 @@ mod tests {
             assert_eq!(early("null", "null", never, 3), ["/stops/early/limit"], "{never}");
         }
         assert_eq!(early("null", "null", "1", 0), ["/stops/early/window"]);
+        assert_eq!(early("null", "null", "0", 3), ["/stops/early/limit"]);
+        let improving = |patience: &str, minimum: &str| {
+            let text = format!(
+                r#""early":{{"kind":"training-loss","window":3,"target":1,"patience":{patience},"minimum_improvement":{minimum},"limit":null}}"#
+            );
+            pointers(plan(&[(r#""early":{"kind":"none"}"#, &text)], 1))
+        };
+        assert_eq!(improving("2", "0.1"), Vec::<String>::new());
+        assert_eq!(improving("2", "1e308"), ["/stops/early/minimum_improvement"]);
+        assert_eq!(improving("null", "0.1"), ["/stops/early/minimum_improvement"]);
     }
 
     /// Every pattern that fits nothing is named, and so is one whose parameters are all taken.

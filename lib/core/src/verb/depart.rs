@@ -399,6 +399,9 @@ pub fn text(changes: &[Change]) -> String {
     changes.iter().map(one).collect::<Vec<String>>().concat()
 }
 
+/// What a branch is called that changes nothing.
+pub const NO_OP: &str = "no-op";
+
 /// What a branch is called: what was set, the noise, or `no-op`.
 pub fn arm(departure: &Departure) -> String {
     called(&departure.set, departure.noise.as_ref())
@@ -409,5 +412,5 @@ pub fn called(set: &[Change], noise: Option<&Noise>) -> String {
     let set = set.iter().map(|change| format!("{}={}", change.path, change.value.canonical()));
     let noise = noise.into_iter().map(|noise| format!("noise={}", noise.relative.write().canonical()));
     let parts: Vec<String> = set.chain(noise).collect();
-    if parts.is_empty() { "no-op".into() } else { parts.join(";") }
+    if parts.is_empty() { NO_OP.into() } else { parts.join(";") }
 }

@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 
 use crate::count::counted;
 use crate::manifest::action::Action;
+use crate::manifest::branch::Purpose;
 use crate::manifest::event::Level;
 use crate::manifest::intent::Network;
 use crate::manifest::plan::Plan;
 use crate::manifest::run::{AtFault, Run, Stack};
 use crate::manifest::status::{Observed, Status};
 use crate::verb::base;
+use crate::verb::depart::{NO_OP, arm};
 use crate::verb::settle::Machine as _;
 
 /// Tells of an attempt in sentences. What is not known is not made up: without plan or run record there is less to tell.
@@ -24,6 +26,7 @@ pub fn story(
     last_words: Option<(&str, &str)>,
 ) -> String {
     let mut sentences = Vec::from([asked(status, plan)]);
+    sentences.extend(plan.and_then(departed));
     sentences.extend(run.map(ran_on));
     sentences.extend(run.map(isolated));
     sentences.extend(actions.iter().filter_map(|action| wished(action, status)));
@@ -63,6 +66,28 @@ fn asked(status: &Status, plan: Option<&Plan>) -> String {
         status.operation,
         short(&status.plan.to_string()),
     )
+}
+
+/// What a run that did not begin at the beginning went on from, and what was changed there.
+fn departed(plan: &Plan) -> Option<String> {
+    let from = plan.departure.as_ref()?;
+    let what = match from.purpose {
+        Purpose::Rollback => "a rollback",
+        Purpose::Adoption => "an adoption",
+        Purpose::Branch => "a branch",
+        Purpose::Quality => "a quality branch",
+        Purpose::Maintenance => "a maintenance branch",
+        Purpose::Acquisition => "a branch for acquisition",
+    };
+    let changed = match arm(from) {
+        arm if arm == NO_OP => "with nothing changed".to_string(),
+        arm => format!("with {arm}"),
+    };
+    Some(format!(
+        "It is {what} from the state after step {} of run {}, {changed}.",
+        from.step,
+        short(&from.run.to_string())
+    ))
 }
 
 fn ran_on(run: &Run) -> String {
@@ -127,10 +152,11 @@ fn ended(status: &Status, plan: Option<&Plan>, run: &Run) -> String {
         0 => in_units(steps, unit(plan)),
         _ => format!("{steps} of {}", in_units(planned, unit(plan))),
     };
+    let before = run.start.as_ref().map_or_else(String::new, |start| format!(" ({} of them taken before)", start.step));
     let record =
         status.run_record.map_or_else(String::new, |id| format!(", as run record {} says", short(&id.to_string())));
     format!(
-        "It ended as {} at {} after {progress} in {time}: {}. {}{kept}{record}.",
+        "It ended as {} at {} after {progress}{before} in {time}: {}. {}{kept}{record}.",
         run.status,
         run.finished,
         run.cause.trim_end_matches('.'),

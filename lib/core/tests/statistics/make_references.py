@@ -8,43 +8,12 @@ named below into it, so nothing else is needed. The cases are drawn with fixed s
 import json
 import os
 import random
-import subprocess
 import sys
-import tempfile
 
 PACKAGES = ["numpy==2.4.6", "scipy==1.15.3", "statsmodels==0.15.0"]
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def install_and_run():
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        python = os.path.join(folder, "bin", "python")
-        subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
-        subprocess.run([python, os.path.abspath(__file__), "--make"], check=True)
-
-
-def philox(counter, key):
-    """Philox 4x32-10, written from the paper, for the bootstrap."""
-    mask = 0xFFFFFFFF
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        one, two = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(two >> 32) ^ c[1] ^ k[0], two & mask, (one >> 32) ^ c[3] ^ k[1], one & mask]
-        k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
-    return c
-
-
-def words(seed, purpose):
-    import hashlib
-
-    digest = hashlib.sha256(b"xt.random/1\0" + seed.to_bytes(8, "little") + purpose.encode()).digest()
-    key = [int.from_bytes(digest[at : at + 4], "little") for at in (0, 4)]
-    index = 0
-    while True:
-        block = philox([index & 0xFFFFFFFF, index >> 32, 0, 0], key)
-        yield block[0] | block[1] << 32
-        index += 1
+sys.path.insert(0, os.path.join(HERE, "..", "common"))
+from references import run_with, words  # noqa: E402 (it lies beside the tests, not on the path)
 
 
 def make():
@@ -205,4 +174,4 @@ def make():
 
 
 if __name__ == "__main__":
-    make() if sys.argv[1:] == ["--make"] else install_and_run()
+    make() if sys.argv[1:] == ["--make"] else run_with(PACKAGES, __file__)
