@@ -16,14 +16,12 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The directory was written by another version, or its FORMAT file is damaged. Nothing else of it was read.
-    #[error("{}: expected the store format {expected}, found {found}", path.display())]
+    #[error("{}: {problem}", path.display())]
     Format {
         /// The FORMAT file.
         path: PathBuf,
-        /// The text that this version writes.
-        expected: &'static str,
-        /// The text that is there, escaped.
-        found: String,
+        /// What it says that this version does not know.
+        problem: String,
     },
     /// A directory that is no store and holds other things, so no store is made in it.
     #[error("{} is no store and holds {entry:?}; a store is made only in a directory of its own", path.display())]
@@ -154,7 +152,9 @@ impl Failure for StoreError {
             Self::Absent { .. } => {
                 "--store or XT_STORE names a store; `xt-compile dataset` and `xt-store put` make one"
             }
-            Self::Format { .. } => "use the version of xt that wrote it; nothing in it was touched",
+            Self::Format { .. } => {
+                "use the version of xt that wrote it, or a later one; nothing in it was read or touched"
+            }
             Self::Missing { .. } => "`xt-store ls` lists what is in this store; --store or XT_STORE names another",
             Self::Damaged { .. } => "put the same bytes again to heal it; `xt-store verify` lists all damage",
             Self::Unreadable { .. } => {

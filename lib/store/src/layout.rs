@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use cap_std::fs::Dir;
+use xt_core::canonical::{self, Value};
 
 use crate::disk;
 use crate::error::StoreError;
@@ -36,6 +37,25 @@ pub const CACHE: &str = "cache";
 pub const RECORD: &str = "record.db";
 
 const FOLDERS: [&str; 9] = [PACKS, REFS, PINS, LEASES, TMP, CONDEMNED, QUARANTINE, RUNS, CACHE];
+
+/// What a FORMAT file says that this version does not know.
+fn strange(found: &[u8]) -> String {
+    let known = canonical::parse(FORMAT_TEXT.as_bytes()).unwrap_or(Value::Null);
+    let Ok(said) = canonical::parse(found) else {
+        return format!("this is no description of a store: {}", found.escape_ascii());
+    };
+    let [here, there] = [&known, &said].map(|value| value.get("schema").and_then(Value::as_str).unwrap_or("no format"));
+    if here != there {
+        let there = there.escape_debug();
+        return format!("this store has the format {there}, and this version of xt reads {here}");
+    }
+    if let Some(Value::List(features)) = said.get("features").filter(|features| **features != Value::List(Vec::new())) {
+        let names: Vec<String> =
+            features.iter().map(|name| name.as_str().unwrap_or("?").escape_debug().to_string()).collect();
+        return format!("this store uses what this version of xt does not know: {}", names.join(", "));
+    }
+    format!("expected {}, found {}", known.canonical(), said.canonical())
+}
 
 /// An open store directory.
 #[derive(Debug)]
@@ -89,8 +109,7 @@ impl Layout {
         if found.strip_suffix(b"\n") == Some(FORMAT_TEXT.as_bytes()) {
             return Ok(true);
         }
-        let found = found.escape_ascii().to_string();
-        Err(StoreError::Format { path, expected: FORMAT_TEXT, found })
+        Err(StoreError::Format { path, problem: strange(&found) })
     }
 
     fn create(&self) -> Result<(), StoreError> {
