@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
-use xt_cli::{CliError, Common, Document, Error, Manual, Output, Tool, read_documents, read_one};
+use xt_cli::{CliError, Common, Declaration, Document, Error, Manual, Output, Tool, read_documents, read_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Failure, Faults};
@@ -175,6 +175,8 @@ struct DatasetArguments {
     /// Keep this path out and record why; its content can then not come in under another name
     #[arg(long, value_name = "PATH=REASON")]
     exclude: Vec<String>,
+    #[command(flatten)]
+    declared: Declaration,
     /// Write to FILE, which appears when all is done
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -509,6 +511,7 @@ fn admit_files(arguments: &DatasetArguments, common: &Common) -> Result<Exit, Er
     let format = Format::parse(&arguments.format).unwrap_or(Format::Text);
     let group_by = GroupBy::parse(&arguments.group_by).unwrap_or(GroupBy::File);
     let (permille, excluded) = typed(arguments)?;
+    let terms = arguments.declared.terms()?;
     let (mut faults, mut offered, mut formed) = (Faults::new(), Vec::new(), 0);
     each_file(&arguments.paths, &mut faults, &mut |path, bytes, faults| {
         let before = faults.0.len();
@@ -525,6 +528,7 @@ fn admit_files(arguments: &DatasetArguments, common: &Common) -> Result<Exit, Er
     let admitted = admit(format, &offered, &excluded, splitting);
     faults.0.extend(admitted.as_ref().err().cloned().unwrap_or_default().0);
     let (Ok(dataset), true) = (admitted, faults.is_empty()) else { return Err(faults.into()) };
+    let dataset = Dataset { terms, ..dataset };
     store_members(arguments, &dataset, common)?;
     let mut output = Output::new(arguments.output.as_deref())?;
     output.document(&dataset.encode())?;

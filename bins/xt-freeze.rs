@@ -10,19 +10,26 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use xt_bundle::{BundleError, Exported, Form, Part, Verdict};
-use xt_cli::{CliError, Common, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents};
+use xt_cli::{
+    CliError, Common, Declaration, Error, Manual, Output, Progress, Source, Tool, each, note, read_documents,
+};
 use xt_core::canonical::Value;
 use xt_core::count::counted;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::{Field as _, Manifest as _, object};
-use xt_core::manifest::bundle::{Bundle, Size};
+use xt_core::manifest::bundle::{Bundle, Declared, Size};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::run::Run;
+use xt_core::manifest::terms::Terms;
 use xt_core::verb::{mlbom, rocrate, statement};
 use xt_record::Record;
+use xt_runtime::worker;
 use xt_signing::{Algorithm, Envelope, PrivateKey, PublicKey};
 use xt_store::{Store, StoreError};
+
+#[path = "xt-freeze/inside.rs"]
+mod inside;
 
 /// Freeze finished runs into bundles, and verify bundles
 ///
@@ -47,12 +54,17 @@ struct FreezeArguments {
     /// Also write the one bundle as an archive to FILE, which appears when it is whole
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What the bundle holds: with the data (sealed), or with the digests of the data only (thin)
-    #[arg(long, value_name = "SIZE", default_value = "sealed", value_parser = ["sealed", "thin"])]
+    /// What the bundle holds: with the data (sealed), with the digests of the data only (thin), or with the data and the worker with all that it loads (full)
+    #[arg(long, value_name = "SIZE", default_value = "sealed", value_parser = ["sealed", "thin", "full"])]
     size: String,
     /// Sign each bundle with the private key in FILE; beside an archive the signatures lie as ARCHIVE.intoto.jsonl
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
+    #[command(flatten)]
+    declared: Declaration,
+    /// For --size full, the worker that trained [default: xt-train beside this program or in ../libexec/xt]
+    #[arg(long, value_name = "PATH", env = worker::VARIABLE)]
+    worker: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -170,6 +182,14 @@ impl Tool for Arguments {
         ],
         examples: &[
             ("xt-compile candidate.json | xt-run | xt-freeze -o model.tar.zst", "Train, freeze, and write an archive."),
+            (
+                "xt-freeze --size full -o full.tar.zst run.json",
+                "The same with the worker inside: it replays without an installation.",
+            ),
+            (
+                "xt-freeze --class personal --licence LicenseRef-ours run.json",
+                "Say what may be done with the bundle; data that is personal or confidential demands it.",
+            ),
             ("xt-freeze verify model.tar.zst", "Check an archive from anywhere, offline."),
             ("zstd -dc model.tar.zst | tar x && sha256sum -c SHA256SUMS", "Check the digests without this toolkit."),
             ("xt-freeze cat model.tar.zst model/config.json", "Look at one file of an archive."),
@@ -207,7 +227,7 @@ fn main() -> ExitCode {
         let common = &arguments.common;
         // A flag that all tools share may stand before a subcommand, so the two are told apart here and not by clap.
         if arguments.command.is_some() && !arguments.freeze.is_default() {
-            let message = "runs, --output, --size and --sign belong to freezing, not to a subcommand; a run record that is called \
+            let message = "runs, --output, --size, --sign, --licence and --class belong to freezing, not to a subcommand; a run record that is called \
                            like one is written ./verify";
             return Err(CliError::Usage(message.into()).into());
         }
@@ -227,7 +247,11 @@ fn main() -> ExitCode {
 impl FreezeArguments {
     /// Whether nothing was given.
     fn is_default(&self) -> bool {
-        self.runs.is_empty() && self.output.is_none() && self.sign.is_none() && self.size == Size::Sealed.word()
+        self.runs.is_empty()
+            && self.output.is_none()
+            && self.sign.is_none()
+            && self.size == Size::Sealed.word()
+            && self.declared.is_empty()
     }
 }
 
@@ -240,13 +264,20 @@ fn freeze(arguments: &FreezeArguments, common: &Common) -> Result<Exit, Error> {
         return Err(CliError::Usage(message).into());
     }
     let size = Size::parse(&arguments.size).unwrap_or(Size::Sealed);
+    let declared = Declared { terms: arguments.declared.terms()?, ..size.into() };
     let key = arguments.sign.as_deref().map(private_key).transpose()?;
     let store = Store::open(&common.store)?;
     let mut progress = Bytes::new(common, "freezing");
     let (mut bundles, mut signatures) = (Vec::new(), None);
     for run in &runs {
         known(&store, run)?;
-        let bundle = xt_bundle::freeze(&store, run, size, &mut |done, total| progress.update(done, total))?;
+        // The files of a worker have no name before the bundle has one.
+        let _hold = (size == Size::Full).then(|| store.hold()).transpose()?;
+        let mut declared = declared.clone();
+        if size == Size::Full {
+            declared.worker_bytes = inside::take(&store, run, arguments.worker.as_deref())?;
+        }
+        let bundle = xt_bundle::freeze(&store, run, &declared, &mut |done, total| progress.update(done, total))?;
         if let Some(key) = &key {
             let custody = run.custody.map(|digest| store.manifest::<Custody>(digest)).transpose()?;
             let lines = signed(&bundle, run, custody.as_ref(), key);
@@ -348,6 +379,11 @@ fn verify(arguments: &VerifyArguments, common: &Common) -> Result<Exit, Error> {
     // The answer is no, not a failure of this tool, so the faults go to standard error here.
     for fault in &faults.0 {
         note(common, &format!("xt-freeze: {fault}"));
+    }
+    for (what, terms) in [("the bundle", &report.terms), ("its data", &report.data_terms)] {
+        if let Some(sentence) = terms.0.as_ref().and_then(Terms::sentence) {
+            note(common, &format!("xt-freeze: declared of {what}: {sentence}"));
+        }
     }
     for signature in &report.signatures {
         note(common, &format!("xt-freeze: signed by key {}: {}", signature.key, signature.predicate));

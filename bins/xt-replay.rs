@@ -61,7 +61,7 @@ struct Arguments {
     /// Replay on another stack than the recorded one; the report lists what differs
     #[arg(long)]
     ignore_stack: bool,
-    /// The worker that trains [default: xt-train beside this program or in ../libexec/xt]
+    /// The worker that trains [default: xt-train beside this program or in ../libexec/xt; of a full bundle, the one in it where there is no such or another]
     #[arg(long, value_name = "PATH", env = worker::VARIABLE)]
     worker: Option<PathBuf>,
     /// Give a secret that the plan's intent declares; /dev/fd/N names an open descriptor
@@ -97,13 +97,22 @@ enum Verb {
 impl Tool for Arguments {
     const MANUAL: Manual = Manual {
         input: "One run record (xt.run/1), bundle (xt.bundle/1) or archive of xt-freeze. An archive is verified and taken \
-                into the store first; the store may be absent or empty then.",
+                into the store first; the store may be absent or empty then. A full bundle brings its worker with all that it \
+                loads, down to the C library: it is used, in the same custody, where this machine has no such worker. The \
+                processor must still be the recorded one.",
         output: "One xt.replay/1: steps compared, the first divergence by step and component, outputs by digest. The run \
                  record of the replay is in the store. diff gives one xt.trace-diff/1, branches one xt.branch/1 for each branch, or \
                  with --cells one labelled object for each replicate and horizon.",
-        files: &[(".xt", "the store; --store or XT_STORE names another")],
+        files: &[
+            (".xt", "the store; --store or XT_STORE names another"),
+            (".xt/cache/workers/", "workers of full bundles; they may be removed"),
+        ],
         examples: &[
             ("xt-replay model.tar.zst", "Repeat the run of an archive and compare every step."),
+            (
+                "xt-replay --store /tmp/empty full.tar.zst",
+                "The same where no worker is installed: a full bundle brings it.",
+            ),
             (
                 "xt-replay --store /tmp/empty - < model.tar.zst",
                 "The same as a stranger, who has nothing but the archive.",
@@ -174,7 +183,7 @@ impl Arguments {
             let again = Again { arguments: self, recorded: &recorded, worker, allowed, runtime, left };
             return again.command(&Signals::block()?);
         }
-        let worker = worker::find(self.worker.as_deref())?;
+        let worker = self.find_worker(&recorded)?;
         let allowed = self.admit(&recorded, &worker)?;
         let again = Again { arguments: self, recorded: &recorded, worker, allowed, runtime: self.runtime()?, left };
         let signals = Signals::block()?;

@@ -1,8 +1,8 @@
 //! Whether a run can be replayed here: every pin is held against what would be used now.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use xt_cli::Error;
+use xt_cli::{Error, note};
 use xt_core::fault::{Exit, Failure, Faults};
 use xt_core::manifest::command::Program;
 use xt_core::manifest::replay::PinDifference;
@@ -10,7 +10,7 @@ use xt_core::manifest::run::Status;
 use xt_core::verb::compare;
 use xt_runtime::digests::Digests;
 use xt_runtime::program;
-use xt_runtime::worker::Worker;
+use xt_runtime::worker::{self, Worker};
 
 use crate::Arguments;
 use crate::recorded::Recorded;
@@ -47,6 +47,21 @@ impl Failure for ReplayError {
 }
 
 impl Arguments {
+    /// The worker that is named, or that of this machine; if there is none, or it is another, the one in a full bundle.
+    pub(crate) fn find_worker(&self, recorded: &Recorded) -> Result<PathBuf, Error> {
+        let own = worker::find(self.worker.as_deref());
+        let Some(bundle) = recorded.bundle.as_ref().filter(|_| self.worker.is_none()) else { return Ok(own?) };
+        let (plan, stack) = (&recorded.papers.plan, &recorded.stack);
+        let same = |path: &PathBuf| xt_runtime::pins(stack, plan, path).is_ok_and(|differences| differences.is_empty());
+        if !own.as_ref().is_ok_and(same)
+            && let Some(inside) = xt_runtime::unpack(&recorded.store, bundle, stack.worker)?
+        {
+            note(&self.common, "replay: the worker is the one in the bundle; it runs in custody, like any other");
+            return Ok(inside);
+        }
+        Ok(own?)
+    }
+
     /// Compares every pin with what would be used now. Gives the differences that are allowed.
     pub(crate) fn admit(&self, recorded: &Recorded, worker: &Path) -> Result<Vec<PinDifference>, Error> {
         let plan = &recorded.papers.plan;

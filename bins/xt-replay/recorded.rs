@@ -26,6 +26,8 @@ pub(crate) struct Recorded {
     pub(crate) id: Digest,
     pub(crate) stack: Stack,
     pub(crate) papers: Papers,
+    /// The bundle that was given, if it was one.
+    pub(crate) bundle: Option<Bundle>,
     /// What the record says of itself that its evidence contradicts.
     pub(crate) told: Faults,
     /// Steps to repeat.
@@ -61,7 +63,7 @@ impl Recorded {
         let (mut faults, mut told) = (papers.faults.clone(), Faults::new());
         let evidence = papers.evidence(&run);
         bind::check_told(&evidence, &mut told);
-        if let Named::Bundle(bundle) = named {
+        if let Some(bundle) = named.bundle() {
             bind::check_bundle(&evidence, bundle, &mut told);
         }
         let recorded = papers.steps.len() as u64;
@@ -88,7 +90,8 @@ impl Recorded {
         if !missing.is_empty() {
             return Err(RuntimeError::MissingInputs(missing).into());
         }
-        Ok(Self { steps: to.unwrap_or(recorded), store, run, id, stack, papers, told })
+        let bundle = named.bundle().cloned();
+        Ok(Self { steps: to.unwrap_or(recorded), store, run, id, stack, papers, bundle, told })
     }
 
     pub(crate) fn original(&self) -> Original<'_> {
@@ -118,6 +121,13 @@ impl Named {
             return Ok(Self::Bundle(Box::new(Bundle::decode(&value)?)));
         }
         Ok(Self::Run(Run::decode(&value)?.id()))
+    }
+
+    fn bundle(&self) -> Option<&Bundle> {
+        match self {
+            Self::Run(_) => None,
+            Self::Bundle(bundle) => Some(bundle),
+        }
     }
 
     pub(crate) fn run(&self) -> Digest {

@@ -91,7 +91,7 @@ impl Forgery {
             averaged: None,
             ancestors: &[],
         };
-        let bundle = derive(&evidence, Size::Sealed, &mut faults).unwrap();
+        let bundle = derive(&evidence, &Size::Sealed.into(), &mut faults).unwrap();
         let documents = BTreeMap::from([
             ("candidate", plan.candidate.write()),
             ("custody", custody.write()),
@@ -157,6 +157,7 @@ fn in_order(bundle: &Bundle) -> Vec<&xt_core::manifest::bundle::Member> {
         MemberRole::Log => 3,
         MemberRole::File => 4,
         MemberRole::Base | MemberRole::Data => 5,
+        MemberRole::Worker => 6,
     };
     let mut members: Vec<_> = bundle.members.iter().collect();
     members.sort_by_key(|member| rank(member.role));

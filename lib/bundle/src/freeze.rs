@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
 use xt_core::field::Manifest as _;
-use xt_core::manifest::bundle::{Bundle, Size};
+use xt_core::manifest::bundle::{Bundle, Declared};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
 use xt_core::manifest::run::Run;
@@ -122,9 +122,14 @@ pub fn metrics(store: &Store, run: &Run) -> Result<Vec<Metric>, BundleError> {
 
 /// Freezes `run`: derives its bundle, reads every object it names again, stores it and gives it the name
 /// `bundles/<64 digits of its id>`. `progress` hears how many of how many bytes were read.
-pub fn freeze(store: &Store, run: &Run, size: Size, progress: &mut dyn FnMut(u64, u64)) -> Result<Bundle, BundleError> {
+pub fn freeze(
+    store: &Store,
+    run: &Run,
+    declared: &Declared,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Bundle, BundleError> {
     let papers = papers(store, run, false)?;
-    let bundle = match bind::bind(&papers.evidence(run), size) {
+    let bundle = match bind::bind(&papers.evidence(run), declared) {
         Ok(bundle) if papers.faults.is_empty() => bundle,
         bound => {
             let mut faults = papers.faults;

@@ -18,6 +18,7 @@ pub fn order(bundle: &Bundle) -> Vec<&Member> {
         MemberRole::Log => 3,
         MemberRole::File => 4,
         MemberRole::Base | MemberRole::Data => 5,
+        MemberRole::Worker => 6,
     };
     let mut members: Vec<&Member> = bundle.members.iter().collect();
     members.sort_by(|a, b| (rank(a.role), &a.file.path).cmp(&(rank(b.role), &b.file.path)));

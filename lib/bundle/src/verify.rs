@@ -12,6 +12,7 @@ use xt_core::canonical::{self, Value};
 use xt_core::digest::{Digest, Hasher};
 use xt_core::fault::Faults;
 use xt_core::field::{Field as _, Manifest};
+use xt_core::left_out::LeftOut;
 use xt_core::manifest::bundle::{Bundle, BundleFault, Member, Verification};
 use xt_core::manifest::custody::Custody;
 use xt_core::manifest::plan::Plan;
@@ -304,6 +305,8 @@ impl Verifier {
             members: self.members,
             bytes: self.bytes,
             signatures: Vec::new(),
+            terms: bound.map_or(LeftOut(None), |bundle| bundle.terms.clone()),
+            data_terms: bound.map_or(LeftOut(None), |bundle| bundle.data_terms.clone()),
             faults: Vec::new(),
         };
         let mut verdict = Verdict { report, bundle: self.bundle, run, custody, faults: Faults::new() };
@@ -340,7 +343,7 @@ impl Verifier {
         let (weights, averaged) = (self.weights.get(path), self.averaged.as_ref());
         let evidence = Evidence { run: &run, plan: &plan, custody, trace, weights, averaged, ancestors: &ancestors };
         bind::check(&evidence, &mut self.faults);
-        if let Some(derived) = bind::derive(&evidence, bundle.size, &mut self.faults) {
+        if let Some(derived) = bind::derive(&evidence, &bundle.declared(), &mut self.faults) {
             disagreements(&bundle, &derived, &mut self.faults);
         }
     }

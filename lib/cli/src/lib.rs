@@ -13,6 +13,7 @@ mod input;
 mod output;
 mod progress;
 mod report;
+mod terms;
 
 pub use common::{Common, ErrorFormat, ProgressMode};
 pub use error::{CliError, Error};
@@ -21,6 +22,7 @@ pub use input::{Document, Lookup, Source, each, parse_documents, parse_one, read
 pub use output::Output;
 pub use progress::Progress;
 pub use report::note;
+pub use terms::Declaration;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ pub mod field;
 pub mod fingerprint;
 pub mod instant;
 pub mod left_out;
+pub mod licence;
 pub mod manifest;
 pub mod name;
 pub mod number;

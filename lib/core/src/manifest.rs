@@ -28,6 +28,7 @@ pub mod resources;
 pub mod run;
 pub mod snapshot;
 pub mod status;
+pub mod terms;
 pub mod trace;
 pub mod withdrawal;
 

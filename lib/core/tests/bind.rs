@@ -56,7 +56,7 @@ fn bound(case: &Case, size: Size) -> Result<Bundle, Faults> {
             averaged: averaged.as_ref(),
             ancestors: &[],
         },
-        size,
+        &size.into(),
     )
 }
 
@@ -177,7 +177,7 @@ fn a_run_that_never_started_has_nothing_to_bind() {
         averaged: None,
         ancestors: &[],
     };
-    let faults = bind(&evidence, Size::Thin).unwrap_err();
+    let faults = bind(&evidence, &Size::Thin.into()).unwrap_err();
     let codes: Vec<&str> = faults.0.iter().map(|fault| fault.code).collect();
     assert_eq!(codes, ["bundle.custody", "bundle.trace"]);
 }

@@ -194,6 +194,7 @@ pub(crate) fn policy(
         program: worker.program.clone(),
         arguments: Vec::new(),
         libraries: worker.libraries.clone(),
+        root: worker.root.clone(),
         digests: worker.digests.clone(),
         inputs: places.inputs.into(),
         outputs: places.outputs.into(),

@@ -46,6 +46,7 @@ mod stored_snapshots;
 mod stream;
 mod supervise;
 mod telemetry;
+mod unpacked;
 mod watch;
 pub mod worker;
 
@@ -67,4 +68,5 @@ pub use signals::Signals;
 pub use stored_snapshots::{keep_snapshot, taken};
 pub use supervise::{FLAG, supervise_if_asked};
 pub use telemetry::{Follower, Telemetry};
+pub use unpacked::unpack;
 pub use watch::GRACE;

@@ -12,6 +12,7 @@ use crate::digests::Digests;
 use crate::error::{RuntimeError, file};
 use crate::loader;
 use crate::pinned::{self, Pinned};
+use crate::unpacked;
 
 /// The variable that names the worker.
 pub const VARIABLE: &str = "XT_TRAIN";
@@ -23,6 +24,8 @@ pub struct Worker {
     pub program: PathBuf,
     /// Every library it loads and the loader itself, by the path that it loads them from.
     pub libraries: Vec<PathBuf>,
+    /// The folder that stands for the file system that they came from, if they came out of a bundle.
+    pub root: Option<PathBuf>,
     /// SHA-256 of each of them.
     pub digests: BTreeMap<PathBuf, Digest>,
     /// The files themselves, held open.
@@ -50,6 +53,10 @@ impl Worker {
     /// The worker at `program` with its libraries, as its own loader finds them under `library_path`; what `digests` knows is
     /// not hashed again.
     pub fn inspect(program: &Path, library_path: Option<&str>, digests: &mut Digests) -> Result<Self, RuntimeError> {
+        if let Some(root) = unpacked::root_of(program) {
+            let libraries = unpacked::libraries(&root, program)?;
+            return Ok(Self { root: Some(root), ..Self::known(program, libraries, digests)? });
+        }
         let libraries = loader::libraries(program, library_path)?;
         match strayed(program, &libraries)? {
             Some(path) => Err(RuntimeError::Worker {
@@ -68,7 +75,7 @@ impl Worker {
         let files = libraries.iter().map(PathBuf::as_path).chain([program]);
         let pinned = files.map(|path| Pinned::known(path, digests)).collect::<Result<Vec<_>, _>>()?;
         let digests = pinned.iter().map(|file| (file.path().to_path_buf(), file.digest)).collect();
-        Ok(Self { program: program.into(), libraries, digests, pinned })
+        Ok(Self { program: program.into(), libraries, root: None, digests, pinned })
     }
 
     /// A file that is no longer the one that was hashed. Asked once the files are mounted, when no path counts any more.

@@ -99,6 +99,7 @@ fn custody(folder: &Path, profile: Profile, program: &str, libraries: &[&str]) {
         floor: ["limit.cpu", "limit.memory", "limit.processes"].map(|id| (String::from(id), Floor::Preferred)).into(),
         program: program.into(),
         arguments: vec!["--version".into()],
+        root: None,
         digests: known.map(|path| (path, Digest::of(b"known"))).collect(),
         libraries,
         inputs: folder.join("in"),

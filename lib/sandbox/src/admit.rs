@@ -91,7 +91,8 @@ impl Admission<'_> {
                 }
             }
             if let Some(loader) = needs.loader.map(PathBuf::from) {
-                self.places.insert(loader.clone(), (loader, true));
+                // One of another system stands there already.
+                self.places.entry(loader.clone()).or_insert((loader, true));
             }
         }
         Ok(())
@@ -103,7 +104,7 @@ impl Admission<'_> {
         if let Some((_, (source, _))) = self.places.iter().find(|(at, _)| same(at)) {
             return Some(source.clone());
         }
-        let found = system_library(name)?;
+        let found = system_library(name).filter(|_| self.policy.root.is_none())?;
         self.places.insert(found.clone(), (found.clone(), loads(&found)));
         Some(found)
     }
@@ -140,6 +141,9 @@ pub fn system_library(name: &str) -> Option<PathBuf> {
 
 /// Where the trainer sees a library.
 fn inside(policy: &Policy, library: &Path) -> PathBuf {
+    if let Some(at) = policy.in_root(library) {
+        return at;
+    }
     let system = library.parent().is_some_and(|folder| SYSTEM.iter().any(|known| folder == Path::new(known)));
     if system || !policy.own_root() {
         return library.to_path_buf();

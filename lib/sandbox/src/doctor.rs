@@ -24,6 +24,7 @@ pub fn doctor(profile: Profile, floor: BTreeMap<String, Floor>) -> Result<Custod
         program: "/none".into(),
         arguments: Vec::new(),
         libraries: Vec::new(),
+        root: None,
         digests: BTreeMap::new(),
         inputs: scratch.0.join("in"),
         outputs: scratch.0.join("out"),

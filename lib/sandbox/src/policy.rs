@@ -33,6 +33,9 @@ pub struct Policy {
     /// `/xt/bin/lib`. Libraries needed by these or by the program and not listed are looked for in the system's
     /// folders only.
     pub libraries: Vec<PathBuf>,
+    /// A folder on the host that stands for the file system of another: in the full profile, program and libraries below it
+    /// lie where they lie in it, the loader among them, and nothing of this system is looked for.
+    pub root: Option<PathBuf>,
     /// Digests of files above that the caller has already computed; the others are computed here.
     pub digests: BTreeMap<PathBuf, Digest>,
     /// A host folder that the trainer may read: `/xt/in` in the full profile. Under root, the files must be readable
@@ -120,11 +123,20 @@ impl Policy {
 
     /// The program as the trainer sees it.
     pub fn program_inside(&self) -> PathBuf {
+        if let Some(at) = self.in_root(&self.program) {
+            return at;
+        }
         match &self.brought.program_at {
             Some(at) if self.own_root() => at.clone(),
             None if self.own_root() => Path::new(PROGRAMS).join(self.program.file_name().unwrap_or_default()),
             _ => self.program.clone(),
         }
+    }
+
+    /// Where a file of the other system's folder lies, as the trainer sees it.
+    pub(crate) fn in_root(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root.as_ref().filter(|_| self.own_root())?;
+        Some(Path::new("/").join(path.strip_prefix(root).ok()?))
     }
 
     /// The input folder as the trainer sees it.

@@ -25,6 +25,7 @@ fn policy(folder: &Path, script: &str) -> Policy {
         program: "/bin/dash".into(),
         arguments: vec![OsString::from("-c"), script.into()],
         libraries: Vec::new(),
+        root: None,
         digests: BTreeMap::new(),
         inputs: folder.join("in"),
         outputs: folder.join("out"),

@@ -52,6 +52,7 @@ use xt_core::manifest::run::{
 };
 use xt_core::manifest::snapshot::Cadence;
 use xt_core::manifest::status::Status as Standing;
+use xt_core::manifest::terms::DataClass;
 use xt_core::manifest::trace::{Stage, StageName, Trace};
 use xt_core::manifest::withdrawal::Withdrawal;
 use xt_core::name::Name;
@@ -69,7 +70,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
     let commands = commands::commands(&dataset()).into_iter().map(Hypothesis::from);
     add(&mut all, &candidates().into_iter().map(Hypothesis::from).chain(commands).collect::<Vec<_>>());
-    add(&mut all, &[dataset()]);
+    add(&mut all, &[dataset(), declared(Some("LicenseRef-ours")), declared(None)]);
     add(&mut all, &tables::datasets());
     add(&mut all, &tables::candidates().into_iter().map(Hypothesis::from).collect::<Vec<_>>());
     add(&mut all, &tables::plans());
@@ -300,6 +301,11 @@ fn dataset() -> Dataset {
     admit(Format::Text, &offered, &excluded, splitting).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
+/// The same with terms.
+fn declared(licence: Option<&str>) -> Dataset {
+    Dataset { terms: bundles::terms(licence, &[DataClass::Internal, DataClass::Personal]), ..dataset() }
+}
+
 fn intents() -> Vec<Intent> {
     let mut other = Intent::default_for(2);
     other.resources.accelerators = vec![name("gpu:0")];
@@ -324,21 +330,26 @@ fn intents() -> Vec<Intent> {
 
 fn plans() -> Vec<Plan> {
     let tokens = Tokens { vocabulary: 256, count: 1026, tokenizer_bytes: 99 };
-    let plan = |candidate: Candidate| {
+    let plan_of = |candidate: Candidate, dataset: Dataset| {
         let files = candidate.base.files().into_iter().flatten();
         let base = files.map(|digest| Input { digest, bytes: 31, role: Role::Base }).collect();
         let seen = Looked { tokens, fitted: Vec::new(), base };
-        let plan = compile_seen(candidate, dataset(), Intent::default_for(1), 7, seen);
+        let plan = compile_seen(candidate, dataset, Intent::default_for(1), 7, seen);
         plan.unwrap_or_else(|faults| panic!("{faults}"))
     };
-    let plans: Vec<Plan> = candidates().into_iter().map(plan).collect();
+    let plans: Vec<Plan> = candidates().into_iter().map(|candidate| plan_of(candidate, dataset())).collect();
+    let on_terms = [declared(Some("CC-BY-4.0")), declared(None)].map(|dataset| {
+        let mut candidate = candidates().swap_remove(0);
+        candidate.data.dataset = dataset.id();
+        plan_of(candidate, dataset)
+    });
     let departed: Vec<Plan> = plans
         .iter()
         .zip(states::departures())
         .zip(states::grounds())
         .map(|((plan, departure), ground)| Plan { departure: Some(departure), ground, ..plan.clone() })
         .collect();
-    plans.into_iter().chain(departed).chain([measuring()]).chain(commands::plans(&dataset())).collect()
+    plans.into_iter().chain(on_terms).chain(departed).chain([measuring()]).chain(commands::plans(&dataset())).collect()
 }
 
 fn stack(reported: bool) -> Stack {

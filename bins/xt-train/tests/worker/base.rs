@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use xt_core::canonical::parse;
 use xt_core::digest::Digest;
 use xt_core::field::{Field, Manifest};
+use xt_core::left_out::LeftOut;
 use xt_core::manifest::Artifact;
 use xt_core::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
 use xt_core::manifest::job::{Job, Message};
@@ -169,6 +170,8 @@ fn the_parameters_of_a_bundle_are_a_base_and_those_of_another_are_not() {
         base: None,
         members: vec![member(WEIGHTS, &made.weights, MemberRole::Model)],
         compatibility: Compatibility { form: "huggingface/gpt2".into(), precision: "float32".into(), stack: stack() },
+        terms: LeftOut(None),
+        data_terms: LeftOut(None),
     };
     let named = |weights: &[u8]| {
         let (id, weights) = (bundle.id(), Digest::of(weights));

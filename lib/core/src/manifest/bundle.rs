@@ -1,11 +1,14 @@
 //! `xt.bundle/1`: a frozen candidate with everything that binds it (L52–L61, L66).
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
+use crate::left_out::LeftOut;
 use crate::manifest::Artifact;
 use crate::manifest::run::Stack;
+use crate::manifest::terms::Terms;
 use crate::tag;
 
 crate::record! {
@@ -31,6 +34,41 @@ crate::record! {
         members: Vec<Member>,
         /// What it runs with.
         compatibility: Compatibility,
+        /// Licence and classes of the bundle itself, as whoever froze it declared them; left out when nothing was declared. A bundle that holds its data names every class of it but `public`.
+        terms: LeftOut<Terms>,
+        /// What was declared of the data when it was admitted; left out when nothing was.
+        data_terms: LeftOut<Terms>,
+    }
+}
+
+/// What whoever freezes says of a bundle; all else follows from the evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// What travels inside.
+    pub size: Size,
+    /// Licence and classes.
+    pub terms: LeftOut<Terms>,
+    /// How long each file of the worker is, for a bundle that holds them; their digests are in the run record.
+    pub worker_bytes: BTreeMap<Digest, u64>,
+}
+
+/// Of a size, and of nothing else.
+impl From<Size> for Declared {
+    fn from(size: Size) -> Self {
+        Self { size, terms: LeftOut(None), worker_bytes: BTreeMap::new() }
+    }
+}
+
+impl Bundle {
+    /// What whoever froze it said.
+    pub fn declared(&self) -> Declared {
+        let files = self.worker_files().map(|member| (member.file.digest, member.file.bytes));
+        Declared { size: self.size, terms: self.terms.clone(), worker_bytes: files.collect() }
+    }
+
+    /// The worker and what it loads, if they are inside.
+    pub fn worker_files(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.role == MemberRole::Worker)
     }
 }
 
@@ -41,6 +79,8 @@ crate::words! {
         Thin "thin",
         /// The data, too: it replays anywhere.
         Sealed "sealed",
+        /// The worker and its libraries, too: it replays where there is none.
+        Full "full",
     }
 }
 
@@ -77,6 +117,8 @@ crate::words! {
         File "file",
         /// What a command wrote.
         Output "output",
+        /// The worker, a library that it loads, or its loader, by where it lay for the worker.
+        Worker "worker",
     }
 }
 
@@ -114,6 +156,10 @@ crate::record! {
         bytes: u64,
         /// The signatures that hold, by the keys that were given; empty when none was given, and then nobody vouches for it.
         signatures: Vec<Signature>,
+        /// What was declared of the bundle; left out when nothing was.
+        terms: LeftOut<Terms>,
+        /// What was declared of the data that it learned from; left out when nothing was.
+        data_terms: LeftOut<Terms>,
         /// Everything that is wrong; empty when it verifies.
         faults: Vec<BundleFault>,
     }

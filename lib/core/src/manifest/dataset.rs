@@ -5,6 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
+use crate::left_out::LeftOut;
+use crate::manifest::terms::Terms;
 use crate::name::Name;
 use crate::relpath::RelativePath;
 use crate::tag;
@@ -22,6 +24,8 @@ crate::record! {
         splitting: Splitting,
         /// Per split: members, bytes and lineage groups.
         counts: BTreeMap<String, Count>,
+        /// Licence and classes of the data, as whoever admitted it declared them; left out when nothing was declared.
+        terms: LeftOut<Terms>,
     }
 }
 

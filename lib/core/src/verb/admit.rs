@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::digest::{Digest, Hasher};
 use crate::fault::Faults;
 use crate::field::child;
+use crate::left_out::LeftOut;
 use crate::manifest::dataset::{Count, Dataset, Exclusion, Format, GroupBy, Member, Splitting};
 use crate::name::Name;
 use crate::relpath::RelativePath;
@@ -67,7 +68,7 @@ pub fn admit(
         .collect();
     exclusions.sort_by(|a, b| a.path.cmp(&b.path));
     let counts = count(&members);
-    let dataset = Dataset { format, members, exclusions, splitting, counts };
+    let dataset = Dataset { format, members, exclusions, splitting, counts, terms: LeftOut(None) };
     check(&dataset, &mut faults);
     faults.or(dataset)
 }
@@ -178,6 +179,7 @@ fn count(members: &[Member]) -> BTreeMap<String, Count> {
 
 /// Notes what makes a dataset manifest unsound, whoever wrote it.
 pub fn check(dataset: &Dataset, faults: &mut Faults) {
+    dataset.terms.0.iter().for_each(|terms| terms.check("/terms", faults));
     if dataset.members.is_empty() {
         faults.add("/members", "data.empty", "a dataset needs at least one member");
     }

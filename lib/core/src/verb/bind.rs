@@ -11,8 +11,9 @@ use crate::count::counted;
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest};
+use crate::left_out::LeftOut;
 use crate::manifest::Artifact;
-use crate::manifest::bundle::{Bundle, Compatibility, Member, MemberRole, Size};
+use crate::manifest::bundle::{Bundle, Compatibility, Declared, Member, MemberRole, Size};
 use crate::manifest::candidate::{Averaging, Candidate, Model, NonFinite, Precision};
 use crate::manifest::command::Pin;
 use crate::manifest::custody::Custody;
@@ -20,6 +21,7 @@ use crate::manifest::intent::{Floor, Profile};
 use crate::manifest::plan::{Ground, Plan, Role};
 use crate::manifest::run::{Library, Log, Run, Stack, Status, StopReason, Stopped};
 use crate::manifest::snapshot::Snapshot;
+use crate::manifest::terms::Terms;
 use crate::manifest::trace::Step;
 use crate::relpath::RelativePath;
 use crate::verb::ancestry::{self, Ancestor, input_names};
@@ -70,10 +72,10 @@ pub struct Evidence<'a> {
 }
 
 /// The bundle of a run, or every reason why there is none.
-pub fn bind(evidence: &Evidence<'_>, size: Size) -> Result<Bundle, Faults> {
+pub fn bind(evidence: &Evidence<'_>, declared: &Declared) -> Result<Bundle, Faults> {
     let mut faults = Faults::new();
     check(evidence, &mut faults);
-    let bundle = derive(evidence, size, &mut faults);
+    let bundle = derive(evidence, declared, &mut faults);
     match bundle {
         Some(bundle) if faults.is_empty() => Ok(bundle),
         _ => Err(faults),
@@ -81,12 +83,15 @@ pub fn bind(evidence: &Evidence<'_>, size: Size) -> Result<Bundle, Faults> {
 }
 
 /// What the bundle of a run must say, whether or not the run may be frozen; `None` when there is too little evidence.
-pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Option<Bundle> {
+pub fn derive(evidence: &Evidence<'_>, declared: &Declared, faults: &mut Faults) -> Option<Bundle> {
+    let Declared { size, terms, worker_bytes } = declared;
+    let data_terms = plan_terms(evidence.plan);
+    check_terms(*size, terms, &data_terms, faults);
     let (custody, trace) = (evidence.custody?, evidence.trace?);
     let (run, plan) = (evidence.run, evidence.plan);
     let stack = run.stack.as_ref()?;
     Some(Bundle {
-        size,
+        size: *size,
         fingerprint: plan.fingerprint,
         plan: plan.id(),
         run: run.id(),
@@ -94,9 +99,39 @@ pub fn derive(evidence: &Evidence<'_>, size: Size, faults: &mut Faults) -> Optio
         custody: custody.id(),
         trace: trace.head.id(),
         base: plan.native().and_then(|candidate| candidate.base.digest()),
-        members: members(evidence, custody, trace, size, faults),
+        members: {
+            let mut files = members(evidence, custody, trace, *size, faults);
+            if *size == Size::Full {
+                files.extend(worker_files(run, plan, custody, worker_bytes, faults));
+                files.sort_by(|a, b| a.file.path.cmp(&b.file.path));
+            }
+            files
+        },
         compatibility: compatibility(plan, stack),
+        terms: terms.clone(),
+        data_terms,
     })
+}
+
+/// What was declared of the data of a plan.
+fn plan_terms(plan: &Plan) -> LeftOut<Terms> {
+    plan.dataset.as_ref().map_or(LeftOut(None), |dataset| dataset.terms.clone())
+}
+
+/// Terms are what terms can be, and data that is not for everybody goes into no bundle that does not say so.
+fn check_terms(size: Size, terms: &LeftOut<Terms>, data: &LeftOut<Terms>, faults: &mut Faults) {
+    for (terms, at) in [(terms, "bundle#/terms"), (data, "bundle#/data_terms")] {
+        terms.0.iter().for_each(|terms| terms.check(at, faults));
+    }
+    let (Some(data), false) = (&data.0, size == Size::Thin) else { return };
+    let none = Terms { licence: None, classes: Vec::new() };
+    for class in terms.0.as_ref().unwrap_or(&none).lacks(data) {
+        let message = format!(
+            "the data is declared {class}, and a {size} bundle holds it: declare the bundle {class}, too (--class), or \
+             leave the data out (--size thin)"
+        );
+        faults.add("bundle#/terms/classes", "bundle.class", message);
+    }
 }
 
 /// Notes every reason why the run may not be frozen.
@@ -147,7 +182,7 @@ pub fn check_told(evidence: &Evidence<'_>, faults: &mut Faults) {
 
 /// Notes where `bundle` says something else than its evidence gives.
 pub fn check_bundle(evidence: &Evidence<'_>, bundle: &Bundle, faults: &mut Faults) {
-    let Some(derived) = derive(evidence, bundle.size, faults) else {
+    let Some(derived) = derive(evidence, &bundle.declared(), faults) else {
         return faults.add("bundle#", "bundle.evidence", "its run has too little evidence for a bundle");
     };
     for difference in compare::documents(&bundle.write(), &derived.write()) {
@@ -478,7 +513,7 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
     let state = ancestors.iter().find(|one| plan.start().is_some_and(|start| start.run == one.run.id()));
     let state = state.iter().flat_map(|one| [&one.snapshot.parameters, &one.snapshot.optimizer]);
     let state: BTreeMap<Digest, u64> = state.map(|part| (part.file, part.bytes)).collect();
-    files.extend(state.into_iter().filter(|_| size == Size::Sealed).map(|(digest, bytes)| File {
+    files.extend(state.into_iter().filter(|_| size != Size::Thin).map(|(digest, bytes)| File {
         name: format!("base/{}", digest.hex()),
         digest,
         bytes,
@@ -486,7 +521,7 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
     }));
     // A tokenizer that went in is among the outputs already.
     for (from, folder, role) in [(Role::Data, "data", MemberRole::Data), (Role::Base, "base", MemberRole::Base)] {
-        let inputs = plan.inputs.iter().filter(|input| size == Size::Sealed && input.role == from);
+        let inputs = plan.inputs.iter().filter(|input| size != Size::Thin && input.role == from);
         files.extend(inputs.map(|input| File {
             name: format!("{folder}/{}", input.digest.hex()),
             digest: input.digest,
@@ -497,6 +532,47 @@ fn members(evidence: &Evidence<'_>, custody: &Custody, trace: &Tally, size: Size
     let mut members: Vec<Member> = files.into_iter().filter_map(|file| file.member(faults)).collect();
     members.sort_by(|a, b| a.file.path.cmp(&b.file.path));
     members
+}
+
+/// Where the files of the worker lie in a bundle: behind this they have the paths that they had for the worker.
+pub const WORKER: &str = "worker";
+
+/// The worker and everything that it loads, by where the custody record says that it lay.
+fn worker_files(
+    run: &Run,
+    plan: &Plan,
+    custody: &Custody,
+    bytes: &BTreeMap<Digest, u64>,
+    faults: &mut Faults,
+) -> Vec<Member> {
+    if plan.command().is_some() {
+        let message = "the program of a command belongs to its host, so no bundle holds it: freeze it sealed";
+        faults.add("bundle#/size", "bundle.worker", message);
+        return Vec::new();
+    }
+    if custody.profile != Profile::Full {
+        let message = format!(
+            "under the profile {} the worker ran among the files of its host, so that they have no places of their own: \
+             only a run under full isolation is frozen full",
+            custody.profile
+        );
+        faults.add("bundle#/size", "bundle.worker", message);
+        return Vec::new();
+    }
+    let stack = run.stack.iter();
+    let wanted = stack.flat_map(|stack| stack.libraries.iter().map(|library| library.digest).chain([stack.worker]));
+    let mut files = BTreeMap::new();
+    for digest in wanted {
+        let places = custody.mounts.iter().filter(|mount| mount.digest == Some(digest));
+        match bytes.get(&digest) {
+            Some(bytes) => files.extend(places.map(|mount| (mount.at.clone(), (digest, *bytes)))),
+            None => faults.add("bundle#/members", "bundle.worker", format!("{digest} of the worker is not there")),
+        }
+    }
+    let member = |(at, (digest, bytes)): (String, (Digest, u64))| {
+        File { name: format!("{WORKER}{at}"), digest, bytes, role: MemberRole::Worker }.member(faults)
+    };
+    files.into_iter().filter_map(member).collect()
 }
 
 /// A file before its path was checked.

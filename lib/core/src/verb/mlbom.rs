@@ -7,15 +7,21 @@ use alloc::vec::Vec;
 use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::{Field, Manifest, object};
+use crate::left_out::LeftOut;
 use crate::manifest::bundle::{Bundle, MemberRole};
 use crate::manifest::run::Run;
+use crate::manifest::terms::Terms;
 
 /// The document.
 pub fn bill(bundle: &Bundle, run: &Run, version: &str) -> Value {
     let id = bundle.id();
     let files = bundle.members.iter().map(|member| {
-        let kind = if member.role == MemberRole::Data { "data" } else { "file" };
-        component(kind, member.file.path.as_str(), member.file.digest)
+        let (path, digest) = (member.file.path.as_str(), member.file.digest);
+        if member.role == MemberRole::Data {
+            data(path, digest, &bundle.data_terms)
+        } else {
+            component("file", path, digest)
+        }
     });
     let stack = run.stack.iter();
     let libraries = stack.flat_map(|stack| &stack.libraries);
@@ -63,7 +69,10 @@ fn model(bundle: &Bundle) -> Value {
     let property = |name: &str, value: Digest| object([("name", name.into()), ("value", value.write())]);
     let known = [("xt:plan", bundle.plan), ("xt:run", bundle.run), ("xt:custody", bundle.custody)];
     let known = known.into_iter().chain(bundle.base.map(|base| ("xt:base", base)));
-    object([
+    let declared = bundle.terms.0.iter().flat_map(|terms| terms.classes.iter());
+    let declared = declared.map(|class| object([("name", "xt:class".into()), ("value", class.write())]));
+    let properties = known.map(|(name, value)| property(name, value)).chain(declared);
+    let model = object([
         ("type", "machine-learning-model".into()),
         ("bom-ref", reference(bundle.id()).as_str().into()),
         ("name", bundle.fingerprint.hex().as_str().into()),
@@ -76,8 +85,33 @@ fn model(bundle: &Bundle) -> Value {
                 Value::Object(parameters.map(|(name, value)| (name.into(), value)).collect()),
             )]),
         ),
-        ("properties", Value::List(known.map(|(name, value)| property(name, value)).collect())),
-    ])
+        ("properties", Value::List(properties.collect())),
+    ]);
+    licensed(model, &bundle.terms)
+}
+
+/// A file of the data, with its classes and licence.
+fn data(path: &str, digest: Digest, terms: &LeftOut<Terms>) -> Value {
+    let classes: Vec<&str> = terms.0.iter().flat_map(|terms| terms.classes.iter()).map(|class| class.word()).collect();
+    let mut part = component("data", path, digest);
+    if let (Value::Object(members), false) = (&mut part, classes.is_empty()) {
+        let described = object([
+            ("type", "dataset".into()),
+            ("name", path.into()),
+            ("classification", classes.join(", ").as_str().into()),
+        ]);
+        members.insert("data".into(), Value::List([described].into()));
+    }
+    licensed(part, terms)
+}
+
+/// A component with the licence that was declared of it.
+fn licensed(mut component: Value, terms: &LeftOut<Terms>) -> Value {
+    let licence = terms.0.as_ref().and_then(|terms| terms.licence.as_ref());
+    if let (Value::Object(members), Some(licence)) = (&mut component, licence) {
+        members.insert("licenses".into(), Value::List([object([("expression", licence.write())])].into()));
+    }
+    component
 }
 
 fn component(kind: &str, name: &str, digest: Digest) -> Value {

@@ -69,7 +69,7 @@ const fn media_type(role: MemberRole) -> &'static str {
         MemberRole::Model | MemberRole::Base => "application/vnd.cncf.model.weight.v1.raw",
         MemberRole::Configuration | MemberRole::Tokenizer => "application/vnd.cncf.model.weight.config.v1.raw",
         MemberRole::Data => "application/vnd.cncf.model.dataset.v1.raw",
-        MemberRole::File => "application/vnd.cncf.model.code.v1.raw",
+        MemberRole::File | MemberRole::Worker => "application/vnd.cncf.model.code.v1.raw",
         MemberRole::Manifest | MemberRole::Trace | MemberRole::Log | MemberRole::Output => {
             "application/vnd.cncf.model.doc.v1.raw"
         }

@@ -8,8 +8,11 @@ use alloc::vec::Vec;
 use crate::canonical::Value;
 use crate::digest::Digest;
 use crate::field::{Field, Manifest, object};
+use crate::left_out::LeftOut;
+use crate::licence::Licence;
 use crate::manifest::bundle::{Bundle, MemberRole};
 use crate::manifest::run::Run;
+use crate::manifest::terms::Terms;
 
 /// The name that the file must have.
 pub const FILE: &str = "ro-crate-metadata.json";
@@ -24,7 +27,7 @@ pub fn metadata(bundle: &Bundle, run: &Run, files: &[(String, Digest, u64)], ver
         ("conformsTo", entity("https://w3id.org/ro/crate/1.1", &[])),
     ]);
     let name = alloc::format!("Bundle {}", bundle.id());
-    let root = object([
+    let mut root = object([
         ("@id", "./".into()),
         ("@type", "Dataset".into()),
         ("name", name.as_str().into()),
@@ -37,6 +40,17 @@ pub fn metadata(bundle: &Bundle, run: &Run, files: &[(String, Digest, u64)], ver
         ("hasPart", Value::List(parts)),
         ("mentions", entity("#run", &[])),
     ]);
+    let licence = bundle.terms.0.as_ref().and_then(|terms| terms.licence.as_ref()).map(licence);
+    if let Value::Object(members) = &mut root {
+        if let Some((id, _)) = &licence {
+            members.insert("license".into(), entity(id, &[]));
+        }
+        let classes = bundle.terms.0.iter().flat_map(|terms| terms.classes.iter());
+        let classes: Vec<Value> = classes.map(Field::write).collect();
+        if !classes.is_empty() {
+            members.insert("keywords".into(), Value::List(classes));
+        }
+    }
     // By digest: in a folder of the model alone, files have other paths than in the bundle.
     let of_role = |role: fn(MemberRole) -> bool| {
         let members = bundle.members.iter().filter(|member| role(member.role));
@@ -55,14 +69,32 @@ pub fn metadata(bundle: &Bundle, run: &Run, files: &[(String, Digest, u64)], ver
         ("result", of_role(|role| matches!(role, MemberRole::Model | MemberRole::Output))),
     ]);
     let tool = entity("#xt", &[("@type", "SoftwareApplication"), ("name", "xt"), ("version", version)]);
-    let described = files.iter().map(file);
+    let described = files.iter().map(|one| {
+        let is_data =
+            bundle.members.iter().any(|member| member.role == MemberRole::Data && member.file.digest == one.1);
+        file(one, if is_data { &bundle.data_terms } else { &LeftOut(None) })
+    });
+    let data_licence = bundle.data_terms.0.as_ref().and_then(|terms| terms.licence.as_ref()).map(self::licence);
+    let mut licences: Vec<(String, Value)> = licence.into_iter().chain(data_licence).collect();
+    licences.dedup_by(|one, other| one.0 == other.0);
+    let licences = licences.into_iter().map(|(_, entity)| entity);
     object([
         ("@context", "https://w3id.org/ro/crate/1.1/context".into()),
-        ("@graph", Value::List([about, root, action, tool].into_iter().chain(described).collect())),
+        ("@graph", Value::List([about, root, action, tool].into_iter().chain(licences).chain(described).collect())),
     ])
 }
 
-fn file((path, digest, bytes): &(String, Digest, u64)) -> Value {
+/// A licence with its name here: the address of one that SPDX lists, or a place in this document for any other expression.
+fn licence(licence: &Licence) -> (String, Value) {
+    let text = licence.as_str();
+    let listed = !text.contains([' ', '(', '+']) && !text.contains("LicenseRef-");
+    let id =
+        if listed { alloc::format!("https://spdx.org/licenses/{text}") } else { alloc::format!("#{}", encoded(text)) };
+    let described = entity(&id, &[("@type", "CreativeWork"), ("name", text), ("identifier", text)]);
+    (id, described)
+}
+
+fn file((path, digest, bytes): &(String, Digest, u64), terms: &LeftOut<Terms>) -> Value {
     let format = match path.rsplit('.').next() {
         Some("json") => "application/json",
         Some("jsonl") => "application/jsonl",
@@ -70,10 +102,20 @@ fn file((path, digest, bytes): &(String, Digest, u64)) -> Value {
         _ => "application/octet-stream",
     };
     let (bytes, hex) = (bytes.to_string(), digest.hex());
-    entity(
+    let mut file = entity(
         &encoded(path),
         &[("@type", "File"), ("name", path), ("contentSize", &bytes), ("encodingFormat", format), ("sha256", &hex)],
-    )
+    );
+    if let (Value::Object(members), Some(terms)) = (&mut file, &terms.0) {
+        if let Some(found) = &terms.licence {
+            members.insert("license".into(), entity(&licence(found).0, &[]));
+        }
+        let classes: Vec<Value> = terms.classes.iter().map(Field::write).collect();
+        if !classes.is_empty() {
+            members.insert("keywords".into(), Value::List(classes));
+        }
+    }
+    file
 }
 
 fn entity(id: &str, members: &[(&str, &str)]) -> Value {

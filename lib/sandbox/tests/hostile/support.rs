@@ -47,6 +47,7 @@ impl Place {
             program: self.at(program),
             arguments: arguments.iter().map(OsString::from).collect(),
             libraries: Vec::new(),
+            root: None,
             digests: BTreeMap::new(),
             inputs: self.at("in"),
             outputs: self.at("out"),

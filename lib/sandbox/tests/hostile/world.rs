@@ -256,6 +256,7 @@ pub fn run_arm() {
         program: world.join("hostile"),
         arguments,
         libraries: Vec::new(),
+        root: None,
         digests: BTreeMap::new(),
         inputs: world.join("in"),
         outputs: world.join("out"),

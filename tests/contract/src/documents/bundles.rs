@@ -4,6 +4,10 @@ use xt_core::manifest::bundle::{
     Bundle, BundleFault, Compatibility, Member as BundleMember, MemberRole, Signature, Size, Verification,
 };
 
+use xt_core::left_out::LeftOut;
+use xt_core::licence::Licence;
+use xt_core::manifest::terms::{DataClass, Terms};
+
 use super::{artifact, digest, stack};
 
 pub fn bundles() -> Vec<Bundle> {
@@ -25,11 +29,24 @@ pub fn bundles() -> Vec<Bundle> {
             precision: String::from("float32"),
             stack: stack(true),
         },
+        terms: LeftOut(None),
+        data_terms: LeftOut(None),
     };
     let mut silent = bundle(None);
     silent.dataset = None;
     silent.compatibility.stack = stack(false);
-    vec![bundle(Some(digest("base"))), silent]
+    let mut declared = bundle(None);
+    declared.terms = terms(Some("MIT OR Apache-2.0"), &[DataClass::Confidential, DataClass::Personal]);
+    declared.data_terms = terms(Some("CC-BY-4.0"), &[DataClass::Personal]);
+    let mut unlicensed = bundle(None);
+    (unlicensed.terms, unlicensed.data_terms) = (terms(None, &[DataClass::Internal]), terms(None, &[]));
+    vec![bundle(Some(digest("base"))), silent, declared, unlicensed]
+}
+
+/// What was declared of something.
+pub fn terms(licence: Option<&str>, classes: &[DataClass]) -> LeftOut<Terms> {
+    let licence = licence.map(|text| Licence::declare(text).unwrap_or_else(|why| panic!("{why}")));
+    LeftOut(Some(Terms::declare(licence, classes.to_vec()).unwrap_or_else(|why| panic!("{why}"))))
 }
 
 pub fn verifications() -> Vec<Verification> {
@@ -47,6 +64,8 @@ pub fn verifications() -> Vec<Verification> {
         members: 13,
         bytes: 4096,
         signatures,
+        terms: if verified { terms(Some("CC0-1.0"), &[DataClass::Public]) } else { terms(None, &[]) },
+        data_terms: if verified { terms(Some("MIT"), &[DataClass::Public]) } else { terms(None, &[]) },
         faults,
     };
     vec![verification(true, Some("bundle"), vec![signature], vec![]), verification(false, None, vec![], vec![fault])]
