@@ -195,6 +195,11 @@ fn digest(bytes: &[u8]) -> Digest {
     Digest::from_bytes(bytes.try_into().unwrap())
 }
 
+/// What a block or a pack is called.
+fn nested(form: &[u8], bytes: &[u8]) -> Digest {
+    Digest::of(&[form, blake3::hash(bytes).as_bytes()].concat())
+}
+
 fn records(pack: &[u8]) -> Vec<Record<'_>> {
     let mut rest = pack.strip_prefix(b"xtpack/1").unwrap();
     let mut found = Vec::new();
@@ -224,6 +229,7 @@ fn pieces(records: &[Record<'_>], extents: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for extent in extents.chunks(40) {
         let block = records.iter().find(|record| record.kind != 2 && record.digest == digest(&extent[..32])).unwrap();
+        assert_eq!(block.digest, nested(b"xt.block\0", block.stored));
         let at = |from: usize| usize::try_from(number(&extent[from..from + 4])).unwrap();
         bytes.extend_from_slice(&block.stored[at(32)..at(32) + at(36)]);
     }
@@ -244,14 +250,14 @@ fn a_pack_can_be_read_by_the_page_alone() {
     let pack: Vec<PathBuf> = pack.collect();
     assert_eq!(pack.len(), 1, "{pack:?}");
     let bytes = fs::read(&pack[0]).unwrap();
-    assert_eq!(pack[0].file_stem().unwrap().to_str().unwrap(), Digest::of(&bytes).hex());
+    assert_eq!(pack[0].file_stem().unwrap().to_str().unwrap(), nested(b"xt.pack\0", &bytes).hex());
     let records = records(&bytes);
     assert!(object(&records, Digest::of(large)) == large && object(&records, Digest::of(small)) == small);
     assert!(records.iter().any(|record| record.kind == 2));
 
     let index = fs::read(pack[0].with_extension("idx")).unwrap();
     let (body, check) = index.split_at(index.len() - 32);
-    assert_eq!((&body[..8], digest(&body[8..40])), (&b"xtindex1"[..], Digest::of(&bytes)));
+    assert_eq!((&body[..8], digest(&body[8..40])), (&b"xtindex1"[..], nested(b"xt.pack\0", &bytes)));
     assert_eq!(digest(check), Digest::of(body));
     assert_eq!((number(&body[40..48]), body[48..].len()), (records.len() as u64, 56 * records.len()));
     for entry in body[48..].chunks(56) {

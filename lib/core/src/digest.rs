@@ -123,6 +123,34 @@ impl fmt::Debug for Hasher {
     }
 }
 
+/// SHA-256 over a form and the BLAKE3 (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, 2020) of all bytes: as hard to fool, and
+/// several times as fast where bytes are many. For what nobody else names: what others hash, too, has a plain SHA-256.
+#[derive(Clone, Debug)]
+pub struct NestedHasher {
+    form: &'static [u8],
+    inner: blake3::Hasher,
+}
+
+impl NestedHasher {
+    /// A hasher that has seen nothing. No other kind of thing may have the same `form`, so that none is taken for another.
+    pub fn new(form: &'static [u8]) -> Self {
+        Self { form, inner: blake3::Hasher::new() }
+    }
+
+    /// Takes in more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.inner.update(bytes);
+    }
+
+    /// The digest of the form and the 32 bytes of the BLAKE3 of all bytes taken in.
+    pub fn finish(&self) -> Digest {
+        let mut outer = Hasher::new();
+        outer.update(self.form);
+        outer.update(self.inner.finalize().as_bytes());
+        outer.finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,17 +1,22 @@
 //! The digest of named tensors, as traces and snapshots state it: SHA-256 over the BLAKE3 of what a step left.
 //!
 //! Each step hashes all gradients, parameters and moments, sixteen bytes for each parameter, and SHA-256 reads about one
-//! gigabyte a second: for small models longer than the step. BLAKE3 (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, 2020) is
-//! as hard to fool and reads several; the SHA-256 over it makes the result a name like all others.
+//! gigabyte a second: for small models longer than the step.
 
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, NestedHasher};
 
 /// What the outer hash begins with, so that no other digest can be taken for one of tensors.
 const FORM: &[u8] = b"xt.tensors/2\0";
 
 /// Takes in tensors, sorted by name: of each its name and shape, then its values.
-#[derive(Clone, Debug, Default)]
-pub struct TensorsHasher(blake3::Hasher);
+#[derive(Clone, Debug)]
+pub struct TensorsHasher(NestedHasher);
+
+impl Default for TensorsHasher {
+    fn default() -> Self {
+        Self(NestedHasher::new(FORM))
+    }
+}
 
 impl TensorsHasher {
     /// One that has seen no tensor.
@@ -39,10 +44,7 @@ impl TensorsHasher {
 
     /// SHA-256 of `xt.tensors/2`, a zero byte and the 32 bytes of the BLAKE3 of all that was taken in.
     pub fn finish(&self) -> Digest {
-        let mut outer = Hasher::new();
-        outer.update(FORM);
-        outer.update(self.0.finalize().as_bytes());
-        outer.finish()
+        self.0.finish()
     }
 }
 

@@ -8,7 +8,7 @@
 //!     10     2  zero
 //!     12     4  stored bytes that follow, little endian
 //!     16     8  plain bytes of the block or object, little endian
-//!     24    32  SHA-256 of the plain bytes
+//!     24    32  digest of the plain bytes: SHA-256 of a whole object, see hashing.rs for a block
 //!     56    16  first half of the SHA-256 of bytes 0..56, and for a list of the stored bytes, too
 //! ```
 //!
@@ -82,7 +82,7 @@ pub struct Head {
     pub stored: u32,
     /// Plain bytes.
     pub plain: u64,
-    /// SHA-256 of the plain bytes.
+    /// Digest of the plain bytes.
     pub digest: Digest,
 }
 
@@ -139,7 +139,7 @@ fn check(head: &[u8], kind: Kind, payload: &[u8]) -> [u8; 16] {
 /// A piece of an object: part of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// SHA-256 of the block.
+    /// Digest of the block.
     pub block: Digest,
     /// Where the piece starts in the block.
     pub offset: u32,

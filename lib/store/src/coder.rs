@@ -235,6 +235,7 @@ mod tests {
 
     use super::*;
     use crate::block::Kind;
+    use crate::hashing::Hashing;
     use crate::pack;
 
     fn job(bytes: Vec<u8>) -> Job {
@@ -246,13 +247,13 @@ mod tests {
     #[test]
     fn records_of_many_threads_stand_in_the_order_in_which_they_came() {
         let file = tempfile::tempfile().unwrap();
-        let mut coder = Coder::new(PackWriter::new(file.try_clone().unwrap()), Pool::default());
+        let mut coder = Coder::new(PackWriter::new(file.try_clone().unwrap(), Hashing::Nested), Pool::default());
         let blocks: Vec<Vec<u8>> = (0_u8..40).map(|i| vec![i; 100_000 + 20_000 * usize::from(i)]).collect();
         for block in &blocks {
             coder.push(job(block.clone())).unwrap();
         }
         let (digest, entries) = coder.finish(|_| false).unwrap();
-        assert_eq!(pack::digest_of(&file).unwrap().0, digest);
+        assert_eq!(pack::digest_of(&file, Hashing::Nested).unwrap().0, digest);
         assert_eq!(pack::scan(&file).unwrap(), entries);
         let in_order: Vec<Digest> = entries.iter().map(|entry| entry.head.digest).collect();
         assert_eq!(in_order, blocks.iter().map(|block| Digest::of(block)).collect::<Vec<_>>());
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn an_error_of_a_thread_comes_out_of_a_later_call() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut coder = Coder::new(PackWriter::new(full), Pool::default());
+        let mut coder = Coder::new(PackWriter::new(full, Hashing::Nested), Pool::default());
         let noise =
             |seed: u32| (0..1_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()[3]).collect();
         let pushed = (0..40).try_for_each(|seed| coder.push(job(noise(seed))));

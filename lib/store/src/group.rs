@@ -96,7 +96,7 @@ impl Writer<'_> {
 
     /// None of the members is in the store, so neither is their block, or it is of no use there.
     fn store_group(&mut self, bytes: Arc<Vec<u8>>, members: &[(Digest, u32, u32)]) -> Result<(), StoreError> {
-        let block = Digest::of(&bytes);
+        let block = self.store.layout.hashing.block(&bytes);
         let list = |(digest, offset, length): &(Digest, u32, u32)| {
             let mut extent = Vec::new();
             Extent { block, offset: *offset, length: *length }.encode(&mut extent);

@@ -4,7 +4,7 @@
 //! damaged one is made again from the pack.
 //!
 //! ```text
-//! "xtindex1", SHA-256 that names the pack (32), number of entries (8, little endian)
+//! "xtindex1", digest that names the pack (32), number of entries (8, little endian)
 //! entries of 56 bytes, sorted: digest (32), kind (1), codec (1), zero (2), stored (4), plain (8), offset (8)
 //! SHA-256 of all of the above (32)
 //! ```

@@ -8,13 +8,17 @@ use xt_core::canonical::{self, Value};
 
 use crate::disk;
 use crate::error::StoreError;
+use crate::hashing::Hashing;
 use crate::lease::Lease;
 
 /// Name of the file that says which version wrote the store. It is read before anything else, and made last.
 pub const FORMAT: &str = "FORMAT";
-/// What the file says. A later version that adds a codec or a kind of record adds a feature, and then this version
-/// refuses the store instead of misreading it.
-pub const FORMAT_TEXT: &str = "{\"features\":[],\"hash\":\"sha256\",\"schema\":\"xt.store/1\"}";
+/// What the file says, and what that means; the first is what a new store says. A later version that adds a codec or a kind of
+/// record adds a feature, and then this version refuses the store instead of misreading it.
+const FORMATS: [(&str, Hashing); 2] = [
+    ("{\"features\":[\"blake3\"],\"hash\":\"sha256\",\"schema\":\"xt.store/1\"}", Hashing::Nested),
+    ("{\"features\":[],\"hash\":\"sha256\",\"schema\":\"xt.store/1\"}", Hashing::Plain),
+];
 /// Objects.
 pub const PACKS: &str = "packs";
 /// Names of objects.
@@ -40,7 +44,7 @@ const FOLDERS: [&str; 9] = [PACKS, REFS, PINS, LEASES, TMP, CONDEMNED, QUARANTIN
 
 /// What a FORMAT file says that this version does not know.
 fn strange(found: &[u8]) -> String {
-    let known = canonical::parse(FORMAT_TEXT.as_bytes()).unwrap_or(Value::Null);
+    let known = canonical::parse(FORMATS[0].0.as_bytes()).unwrap_or(Value::Null);
     let Ok(said) = canonical::parse(found) else {
         return format!("this is no description of a store: {}", found.escape_ascii());
     };
@@ -49,9 +53,14 @@ fn strange(found: &[u8]) -> String {
         let there = there.escape_debug();
         return format!("this store has the format {there}, and this version of xt reads {here}");
     }
-    if let Some(Value::List(features)) = said.get("features").filter(|features| **features != Value::List(Vec::new())) {
-        let names: Vec<String> =
-            features.iter().map(|name| name.as_str().unwrap_or("?").escape_debug().to_string()).collect();
+    let features = |value: &Value| match value.get("features") {
+        Some(Value::List(features)) => features.clone(),
+        _ => Vec::new(),
+    };
+    let known_here = features(&known);
+    let unknown = features(&said).into_iter().filter(|feature| !known_here.contains(feature));
+    let names: Vec<String> = unknown.map(|name| name.as_str().unwrap_or("?").escape_debug().to_string()).collect();
+    if !names.is_empty() {
         return format!("this store uses what this version of xt does not know: {}", names.join(", "));
     }
     format!("expected {}, found {}", known.canonical(), said.canonical())
@@ -64,23 +73,29 @@ pub struct Layout {
     pub path: PathBuf,
     /// Its handle; nothing outside it can be reached from here.
     pub root: Dir,
+    /// How its blocks and packs are named.
+    pub hashing: Hashing,
 }
 
 impl Layout {
     /// Opens an existing store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let layout = Self::handle(path)?;
-        if layout.has_format()? { Ok(layout) } else { Err(StoreError::Absent { path: layout.path }) }
+        match layout.format()? {
+            Some(hashing) => Ok(Self { hashing, ..layout }),
+            None => Err(StoreError::Absent { path: layout.path }),
+        }
     }
 
     /// Opens a store, or makes one in an absent or empty directory. Any number of processes may do so at once.
     pub fn open_or_create(path: &Path) -> Result<Self, StoreError> {
         disk::make_root(path).map_err(StoreError::system("make", path))?;
         let layout = Self::handle(path)?;
-        if !layout.has_format()? {
+        let found = layout.format()?;
+        if found.is_none() {
             layout.create()?;
         }
-        Ok(layout)
+        Ok(Self { hashing: found.unwrap_or(layout.hashing), ..layout })
     }
 
     fn handle(path: &Path) -> Result<Self, StoreError> {
@@ -88,7 +103,7 @@ impl Layout {
         // The path to the store is the caller's own, so links on the way to it are followed; none inside it is.
         match std::fs::File::open(&path) {
             Ok(file) if file.metadata().is_ok_and(|found| found.is_dir()) => {
-                Ok(Self { path, root: Dir::from_std_file(file) })
+                Ok(Self { path, root: Dir::from_std_file(file), hashing: FORMATS[0].1 })
             }
             Ok(_) => Err(StoreError::Absent { path }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(StoreError::Absent { path }),
@@ -96,20 +111,20 @@ impl Layout {
         }
     }
 
-    /// Whether there is a FORMAT file; one that says something else than ours is an error.
-    fn has_format(&self) -> Result<bool, StoreError> {
+    /// What the FORMAT file says, if there is one; one that says what this version does not know is an error.
+    fn format(&self) -> Result<Option<Hashing>, StoreError> {
         let path = self.path.join(FORMAT);
         let file = match disk::open_regular(&self.root, Path::new(FORMAT)) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StoreError::system("read", &path)(error)),
         };
         let mut found = Vec::new();
         file.take(4096).read_to_end(&mut found).map_err(StoreError::system("read", &path))?;
-        if found.strip_suffix(b"\n") == Some(FORMAT_TEXT.as_bytes()) {
-            return Ok(true);
-        }
-        Err(StoreError::Format { path, problem: strange(&found) })
+        let text = found.strip_suffix(b"\n");
+        let known = FORMATS.iter().find(|(known, _)| text == Some(known.as_bytes()));
+        let unknown = || StoreError::Format { path, problem: strange(&found) };
+        known.map(|(_, hashing)| Some(*hashing)).ok_or_else(unknown)
     }
 
     fn create(&self) -> Result<(), StoreError> {
@@ -126,7 +141,7 @@ impl Layout {
         // FORMAT comes last: who sees it sees all the folders. Another process may do the same; the text is the same.
         let lease = Lease::take(self)?;
         let mut file = disk::create_file(lease.directory(), FORMAT).map_err(here)?;
-        file.write_all(format!("{FORMAT_TEXT}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(here)?;
+        file.write_all(format!("{}\n", FORMATS[0].0).as_bytes()).and_then(|()| file.sync_all()).map_err(here)?;
         disk::sync_directory(&self.root).map_err(here)?;
         lease.directory().rename(FORMAT, &self.root, FORMAT).map_err(here)?;
         disk::sync_directory(&self.root).map_err(here)

@@ -24,6 +24,7 @@ mod error;
 mod gc;
 mod graph;
 mod group;
+mod hashing;
 mod hold;
 mod index;
 mod lane;

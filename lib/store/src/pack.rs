@@ -1,4 +1,4 @@
-//! Packs: files of records, named by the SHA-256 of all their bytes.
+//! Packs: files of records, named by the digest of all their bytes.
 //!
 //! A pack starts with `xtpack/1`; records follow one another without gaps (see block.rs). It is written once, in the
 //! directory of its writer, and never changed after its rename into `packs/`.
@@ -10,10 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use xt_core::digest::{Digest, Hasher};
+use xt_core::digest::Digest;
 
 use crate::block::{HEAD, Head, Kind, MAGIC};
 use crate::codec::RAW;
+use crate::hashing::{Hashing, PackHasher};
 use crate::index::Entry;
 use crate::pool::spare;
 
@@ -35,7 +36,8 @@ const AHEAD: usize = 2;
 #[derive(Debug)]
 pub struct PackWriter {
     file: File,
-    hasher: Hasher,
+    hashing: Hashing,
+    hasher: PackHasher,
     buffer: Vec<u8>,
     length: u64,
     /// Bytes given to the system, and those of them that it was asked to bring to the disk.
@@ -46,9 +48,9 @@ pub struct PackWriter {
 
 impl PackWriter {
     /// Starts a pack in an empty file.
-    pub fn new(file: File) -> Self {
+    pub fn new(file: File, hashing: Hashing) -> Self {
         let (buffer, length) = (PREFIX.to_vec(), PREFIX.len() as u64);
-        Self { file, hasher: Hasher::new(), buffer, length, written: 0, begun: 0, entries: Vec::new() }
+        Self { file, hashing, hasher: hashing.pack(), buffer, length, written: 0, begun: 0, entries: Vec::new() }
     }
 
     /// Appends a record.
@@ -89,18 +91,18 @@ impl PackWriter {
     /// is to be removed, is avoided by a record that nobody asks for.
     pub fn finish(mut self, taken: impl Fn(Digest) -> bool) -> io::Result<(Digest, Vec<Entry>)> {
         self.flush()?;
-        let mut digest = self.hasher.clone().finish();
+        let mut digest = self.hasher.finish();
         for number in 0u32.. {
             if !taken(digest) {
                 break;
             }
             let salt = format!("{number} {} {digest}", std::process::id());
             let stored = u32::try_from(salt.len()).unwrap_or_default();
-            let plain = Digest::of(salt.as_bytes());
+            let plain = self.hashing.block(salt.as_bytes());
             let head = Head { kind: Kind::Block, codec: RAW, stored, plain: u64::from(stored), digest: plain };
             self.append(head, salt.as_bytes())?;
             self.flush()?;
-            digest = self.hasher.clone().finish();
+            digest = self.hasher.finish();
         }
         self.file.sync_all()?;
         Ok((digest, self.entries))
@@ -108,8 +110,8 @@ impl PackWriter {
 }
 
 /// The digest of all bytes of a file, and how many there are. A long one is read ahead of the hash by a thread of its own.
-pub fn digest_of(file: &File) -> io::Result<(Digest, u64)> {
-    let (mut hasher, mut at) = (Hasher::new(), 0);
+pub fn digest_of(file: &File, hashing: Hashing) -> io::Result<(Digest, u64)> {
+    let (mut hasher, mut at) = (hashing.pack(), 0);
     if file.metadata()?.len() < LONG {
         let mut buffer = vec![0; BUFFER];
         loop {
@@ -268,11 +270,13 @@ fn find_magic(file: &File, mut offset: u64, length: u64) -> io::Result<Option<u6
 mod tests {
     use super::*;
 
+    const HASHING: Hashing = Hashing::Nested;
+
     #[test]
     fn a_large_pack_is_written_in_parts_to_the_same_bytes() {
         let block = vec![7; 700_000];
         let (file, digest, entries) = pack_of(&[&block, b"small", &block, &block, b"end"]);
-        assert_eq!(digest_of(&file).unwrap(), (digest, file.metadata().unwrap().len()));
+        assert_eq!(digest_of(&file, HASHING).unwrap(), (digest, file.metadata().unwrap().len()));
         assert_eq!(read_record(&file, &entries[3]).unwrap(), block);
         assert_eq!(scan(&file).unwrap(), entries);
     }
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn an_error_of_the_disk_comes_out() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut writer = PackWriter::new(full);
+        let mut writer = PackWriter::new(full, HASHING);
         let block = vec![7; 1 << 20];
         let head = Head { kind: Kind::Block, codec: 0, stored: 1 << 20, plain: 1 << 20, digest: Digest::of(&block) };
         let appended = (0..10).try_for_each(|_| writer.append(head, &block));
@@ -290,7 +294,7 @@ mod tests {
 
     fn pack_of(texts: &[&[u8]]) -> (File, Digest, Vec<Entry>) {
         let file = tempfile::tempfile().unwrap();
-        let mut writer = PackWriter::new(file.try_clone().unwrap());
+        let mut writer = PackWriter::new(file.try_clone().unwrap(), HASHING);
         for text in texts {
             let stored = u32::try_from(text.len()).unwrap();
             let head = Head { kind: Kind::Whole, codec: 0, stored, plain: text.len() as u64, digest: Digest::of(text) };
@@ -305,7 +309,9 @@ mod tests {
         let (file, digest, entries) = pack_of(&[b"one", b"", b"three"]);
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(Digest::of(&bytes), digest);
+        let mut hasher = HASHING.pack();
+        hasher.update(&bytes);
+        assert_eq!(hasher.finish(), digest);
         assert_eq!(scan(&file).unwrap(), entries);
         assert_eq!(read_record(&file, &entries[2]).unwrap(), b"three");
         assert_eq!(from_file_name(&file_name(digest)), Some(digest));
@@ -315,12 +321,12 @@ mod tests {
     fn a_name_that_is_taken_is_avoided_and_the_pack_is_whole() {
         let (_, first, _) = pack_of(&[b"one"]);
         let file = tempfile::tempfile().unwrap();
-        let mut writer = PackWriter::new(file.try_clone().unwrap());
+        let mut writer = PackWriter::new(file.try_clone().unwrap(), HASHING);
         let head = Head { kind: Kind::Whole, codec: 0, stored: 3, plain: 3, digest: Digest::of(b"one") };
         writer.append(head, b"one").unwrap();
         let (second, entries) = writer.finish(|digest| digest == first).unwrap();
         assert_ne!(first, second);
-        assert_eq!(digest_of(&file).unwrap().0, second);
+        assert_eq!(digest_of(&file, HASHING).unwrap().0, second);
         assert_eq!((entries.len(), scan(&file).unwrap()), (2, entries));
     }
 

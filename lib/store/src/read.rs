@@ -296,7 +296,9 @@ impl Store {
     /// The plain bytes of a block, hashed.
     pub(crate) fn plain(&self, place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
         let bytes = self.decoded(place, stored)?;
-        if Digest::of(&bytes) == place.entry.head.digest {
+        let head = &place.entry.head;
+        let found = if head.kind == Kind::Block { self.layout.hashing.block(&bytes) } else { Digest::of(&bytes) };
+        if found == head.digest {
             Ok(bytes)
         } else {
             Err(Unusable::Damage(format!("the bytes of the block at byte {} are wrong", place.entry.offset)))
@@ -471,14 +473,17 @@ mod tests {
     use super::*;
     use crate::block::{Head, MAX_BLOCK};
     use crate::disk;
+    use crate::hashing::Hashing;
     use crate::index;
     use crate::pack::PackWriter;
+
+    const HASHING: Hashing = Hashing::Nested;
 
     /// A store with one pack of records that no writer would make.
     fn planted(records: &[(Kind, u8, u64, Digest, Vec<u8>)]) -> (tempfile::TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(&directory.path().join("s")).unwrap();
-        let mut writer = PackWriter::new(disk::create_file(&store.packs, "new").unwrap());
+        let mut writer = PackWriter::new(disk::create_file(&store.packs, "new").unwrap(), store.layout.hashing);
         for (kind, codec, plain, digest, stored) in records {
             let length = u32::try_from(stored.len()).unwrap();
             let head = Head { kind: *kind, codec: *codec, stored: length, plain: *plain, digest: *digest };
@@ -500,7 +505,7 @@ mod tests {
 
     #[test]
     fn records_that_lie_are_damage_and_cost_nothing() {
-        let (block, object) = (Digest::of(b"block"), Digest::of(b"object"));
+        let (block, object) = (HASHING.block(b"block"), Digest::of(b"object"));
         let sound = (Kind::Block, codec::RAW, 5, block, b"block".to_vec());
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
         let lists = [
@@ -542,7 +547,7 @@ mod tests {
 
     #[test]
     fn sizes_that_lie_add_up_to_no_panic_and_both_objects_are_damaged() {
-        let (block, one, other) = (Digest::of(b"block"), Digest::of(b"one"), Digest::of(b"other"));
+        let (block, one, other) = (HASHING.block(b"block"), Digest::of(b"one"), Digest::of(b"other"));
         let lie = |object| (Kind::List, codec::RAW, u64::MAX, object, list(&[(block, 0, 5)]));
         let (_directory, store) =
             planted(&[(Kind::Block, codec::RAW, 5, block, b"block".to_vec()), lie(one), lie(other)]);
@@ -552,7 +557,7 @@ mod tests {
 
     #[test]
     fn an_object_may_be_cut_anywhere_and_share_its_blocks() {
-        let block = Digest::of(b"shared block");
+        let block = HASHING.block(b"shared block");
         let object = Digest::of(b"block shared");
         let records = [
             (Kind::Block, codec::RAW, 12, block, b"shared block".to_vec()),

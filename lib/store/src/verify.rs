@@ -220,7 +220,7 @@ impl Store {
         let work = || {
             let mut found = Vec::new();
             while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                found.push((*pack, self.pack_file(*pack).and_then(|file| pack::digest_of(&file))));
+                found.push((*pack, self.pack_file(*pack).and_then(|file| pack::digest_of(&file, self.layout.hashing))));
             }
             found
         };

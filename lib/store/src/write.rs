@@ -93,7 +93,7 @@ impl Store {
         for pack in unindexed {
             let Ok(file) = self.pack_file(pack) else { continue };
             let failed = |error| StoreError::system("index", &self.pack_path(&pack::file_name(pack)))(error);
-            if pack::digest_of(&file).map_err(failed)?.0 != pack {
+            if pack::digest_of(&file, self.layout.hashing).map_err(failed)?.0 != pack {
                 continue;
             }
             let bytes = index::encode(pack, &pack::scan(&file).map_err(failed)?);
@@ -192,7 +192,7 @@ impl Writer<'_> {
             buffer.truncate(cut);
             let bytes = Arc::new(std::mem::replace(&mut buffer, ahead));
             lane.update(Arc::clone(&bytes)).map_err(failed)?;
-            let block = Digest::of(&bytes);
+            let block = self.store.layout.hashing.block(&bytes);
             self.add_block(Kind::Block, block, bytes)?;
             #[expect(clippy::cast_possible_truncation, reason = "a block is 1 MiB at most")]
             Extent { block, offset: 0, length: cut as u32 }.encode(&mut extents);
@@ -430,7 +430,7 @@ impl Writer<'_> {
         } else {
             let name = temporary(self.full.len() + self.ready.len());
             let file = disk::create_file(self.lease.directory(), &name).map_err(failed)?;
-            self.pack.insert(Coder::new(PackWriter::new(file), self.pool.clone()))
+            self.pack.insert(Coder::new(PackWriter::new(file, self.store.layout.hashing), self.pool.clone()))
         };
         pack.push(job).map_err(failed)?;
         self.written.extend(written);
