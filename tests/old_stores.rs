@@ -22,10 +22,11 @@ fn place() -> PathBuf {
 }
 
 /// A state of a model that is small once it is compressed: few different values, in which a later state differs a little.
-fn state(step: u32) -> Vec<u8> {
+fn state(step: u16) -> Vec<u8> {
     let header = br#"{"w":{"data_offsets":[0,1200000],"dtype":"F32","shape":[300000]}}"#;
     let value = |i: u32| {
-        f32::from_bits(0x3f80_0000 | ((i % 251) << 12)) + if i.is_multiple_of(97) { step as f32 * 1e-3 } else { 0.0 }
+        f32::from_bits(0x3f80_0000 | ((i % 251) << 12))
+            + if i.is_multiple_of(97) { f32::from(step) * 1e-3 } else { 0.0 }
     };
     let head = (header.len() as u64).to_le_bytes().into_iter().chain(header.iter().copied());
     head.chain((0..300_000_u32).flat_map(|i| value(i).to_le_bytes())).collect()

@@ -121,6 +121,7 @@ impl Site {
             arguments: Vec::new(),
             digests: libraries.iter().map(digest).collect(),
             libraries,
+            root: None,
             inputs: self.at("in"),
             outputs: self.at("out"),
             environment: BTreeMap::new(),

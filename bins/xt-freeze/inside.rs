@@ -25,8 +25,8 @@ pub(crate) fn take(store: &Store, run: &Run, named: Option<&Path>) -> Result<BTr
     let paths: BTreeMap<Digest, &Path> = found.digests.iter().map(|(path, digest)| (*digest, path.as_path())).collect();
     let mut faults = Faults::new();
     let mut wanted = BTreeSet::new();
-    let names = stack.libraries.iter().map(|library| (library.name.as_str(), library.digest));
-    for (name, digest) in names.chain([("the worker", stack.worker)]) {
+    let libraries = stack.libraries.iter().map(|library| (library.name.as_str(), library.digest));
+    for (name, digest) in libraries.chain([("the worker", stack.worker)]) {
         wanted.insert(digest);
         if !paths.contains_key(&digest) {
             let place = found.program.display();

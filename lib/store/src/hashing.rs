@@ -34,7 +34,7 @@ impl Hashing {
     pub fn pack(self) -> PackHasher {
         match self {
             Self::Plain => PackHasher::Plain(Hasher::new()),
-            Self::Nested => PackHasher::Nested(NestedHasher::new(PACK)),
+            Self::Nested => PackHasher::Nested(Box::new(NestedHasher::new(PACK))),
         }
     }
 }
@@ -45,7 +45,7 @@ pub enum PackHasher {
     /// As of [`Hashing::Plain`].
     Plain(Hasher),
     /// As of [`Hashing::Nested`].
-    Nested(NestedHasher),
+    Nested(Box<NestedHasher>),
 }
 
 impl PackHasher {
