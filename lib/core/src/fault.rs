@@ -96,7 +96,7 @@ impl Exit {
             }
             Self::Custody => "the kernel or host cannot enforce what the plan demands; nothing ran",
             Self::Workload => {
-                "the workload failed, was killed, cancelled or held on a non-finite value, or ran out of its budget; the run record is on stdout"
+                "the workload failed, was killed or cancelled, was held on a non-finite value or on a loss above the limit of its plan, or ran out of its budget; the run record is on stdout"
             }
             Self::Quarantined => "incomplete, so no bundle",
             Self::System => "a read, write or flush failed; stdout closed or full",
