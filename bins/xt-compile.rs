@@ -117,6 +117,12 @@ struct ScaffoldArguments {
     /// Column or tensor that is predicted, of a table or of tensors [default: the last column]
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
+    /// The module of a torchscript, which is put into the store and opened by the worker alone
+    #[arg(long, value_name = "FILE", requires = "tensors")]
+    module: Option<PathBuf>,
+    /// Names and shapes of its parameters and buffers, as JSON; see xt-manifest(5), `torchscript`
+    #[arg(long, value_name = "FILE", requires = "module")]
+    tensors: Option<OsString>,
     /// Begin from this base: a folder with model.safetensors and config.json, or the archive of a frozen bundle, which are put into the store, or the id of a frozen bundle in it
     #[arg(long, value_name = "FOLDER|ARCHIVE|BUNDLE")]
     base: Option<OsString>,

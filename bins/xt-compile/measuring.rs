@@ -130,7 +130,7 @@ fn plan_of_evaluation(spec: &Spec, bundle: &Bundle, intent: Option<Intent>, stor
         parts,
         overlap: overlap(spec, (candidate, learned), &dataset, store)?,
         fitted: trained.fitted.clone(),
-        base: candidate.base.adapter().map_or_else(Vec::new, |_| compile::base_inputs(&trained)),
+        base: if candidate.base.stays() { compile::base_inputs(&trained) } else { Vec::new() },
     };
     Ok(evaluate::compile(spec.clone(), candidate.clone(), dataset, intent, found)?)
 }

@@ -8,10 +8,11 @@ use xt_bundle::base::{Offered, of_bundle, of_folder};
 use xt_cli::{CliError, Common, Error, Output, Source, read_one};
 use xt_core::canonical::parse;
 use xt_core::fault::{Exit, Faults};
-use xt_core::field::Manifest;
+use xt_core::field::{Field as _, Manifest};
 use xt_core::manifest::candidate::Candidate;
 use xt_core::manifest::dataset::Dataset;
 use xt_core::manifest::intent::Intent;
+use xt_core::manifest::network::ModuleTensors;
 use xt_core::verb::scaffold::Content;
 use xt_core::verb::{compile, scaffold};
 use xt_data::Text;
@@ -30,6 +31,7 @@ pub fn write_scaffold(arguments: &ScaffoldArguments, common: &Common) -> Result<
     let learned = scaffold::Learned { dataset: dataset.id(), format: dataset.format, content };
     let text = scaffold::scaffold(family, optimizer, schedule, &learned)
         .ok_or_else(|| CliError::Usage(format!("there is no scaffold for {family}, {optimizer}, {schedule}")))?;
+    let text = if family == "torchscript" { with_module(&text, arguments, common)? } else { text };
     let text = match &arguments.base {
         Some(base) => scaffold_on(&text, arguments, base, common)?,
         None => text,
@@ -57,10 +59,30 @@ fn candidate_of(text: &str) -> Result<Candidate, Error> {
     Ok(Candidate::decode(&value)?)
 }
 
+/// The candidate in `text` with the module that is named, which the store then has.
+fn with_module(text: &str, arguments: &ScaffoldArguments, common: &Common) -> Result<String, Error> {
+    let (Some(module), Some(tensors)) = (&arguments.module, &arguments.tensors) else {
+        let message = "a torchscript needs --module and --tensors: what computes, and what it is made of";
+        return Err(CliError::Usage(message.into()).into());
+    };
+    let lookup = |digest| Ok(Store::open(&common.store)?.get(digest)?);
+    let document = read_one(&Source::from(tensors.as_os_str()), &lookup)?;
+    let mut faults = Faults::new();
+    let tensors = ModuleTensors::read(&document.value, "", &mut faults);
+    let Some(ModuleTensors { parameters, buffers }) = tensors.filter(|_| faults.is_empty()) else {
+        return Err(faults.within(&document.origin).into());
+    };
+    let store = Store::open_or_create(&common.store)?;
+    let mut writer = store.writer()?;
+    let (digest, _) = writer.put_file(module)?;
+    writer.commit()?;
+    Ok(scaffold::on_module(text, digest, &parameters, &buffers))
+}
+
 /// What the family must know of the files in the split `train`, which the store must hold.
 fn content(arguments: &ScaffoldArguments, dataset: &Dataset, common: &Common) -> Result<Content, Error> {
     let (family, target) = (arguments.family.as_str(), arguments.target.as_deref());
-    if ["mlp", "cnn"].contains(&family) {
+    if ["mlp", "cnn", "torchscript"].contains(&family) {
         return Ok(Content::Rows(xt_data::suggest::suggest(dataset.format, &train(dataset, common)?, target)?));
     }
     if target.is_some() {

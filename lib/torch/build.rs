@@ -19,7 +19,7 @@ fn main() {
         .flag("-Wextra")
         .opt_level(2) // also in a dev build
         .debug(false)
-        .file("csrc/shim.cpp")
+        .files(["csrc/shim.cpp", "csrc/module.cpp"])
         .compile("xt_torch_shim");
     println!("cargo::rerun-if-changed=csrc");
     println!("cargo::metadata=LIBTORCH_LIB={}", lib.display());

@@ -23,6 +23,11 @@ use crate::verify::verify_stored;
 /// that does not fit. A bundle is verified whole: what is frozen and broken is no base.
 pub fn look(store: &Store, candidate: &Candidate, faults: &mut Faults) -> Result<Vec<Input>, BundleError> {
     let Some([document, weights]) = candidate.base.files() else { return Ok(Vec::new()) };
+    if let Base::Module { digest } = candidate.base {
+        let bytes = store.object(digest)?.size();
+        base::check_module(&candidate.model, bytes, faults);
+        return Ok(vec![Input { digest, bytes, role: Role::Base }]);
+    }
     if let Base::Bundle { digest, .. } = &candidate.base {
         let verdict = verify_stored(store, *digest)?;
         if !verdict.report.verified {

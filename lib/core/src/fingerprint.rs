@@ -11,7 +11,7 @@ use crate::manifest::candidate::{
 use crate::manifest::command::{Command, CommandData, Pin, PinnedRoot, Program, Trainer};
 use crate::manifest::encoding::{Augmentation, Column, Holds};
 use crate::manifest::evaluation::{Evaluator, HeldOut, Leakage, Spec};
-use crate::manifest::network::Convolution;
+use crate::manifest::network::{Convolution, ModuleTensor};
 use crate::manifest::plan::Plan;
 use crate::manifest::run::Stack;
 use alloc::collections::BTreeMap;
@@ -78,6 +78,7 @@ pub fn candidate(candidate: &Candidate) -> Digest {
 fn base_1(base: &Base) -> Value {
     match base {
         Base::Random {} => object([("kind", "random".into())]),
+        Base::Module { digest } => object([("kind", "module".into()), ("digest", digest.write())]),
         Base::Bundle { digest, weights, adapter } => object([
             ("kind", "bundle".into()),
             ("digest", digest.write()),
@@ -197,6 +198,13 @@ fn model_1(model: &Model) -> Value {
             ("dropout", dropout.write()),
             ("initializer_gain", initializer_gain.write()),
         ]),
+        Model::TorchScript { shape, outputs, parameters, buffers } => object([
+            ("kind", "torchscript".into()),
+            ("shape", shape.write()),
+            ("outputs", outputs.write()),
+            ("parameters", Value::List(parameters.iter().map(module_tensor_1).collect())),
+            ("buffers", Value::List(buffers.iter().map(module_tensor_1).collect())),
+        ]),
         Model::Cnn {
             channels,
             height,
@@ -220,6 +228,11 @@ fn model_1(model: &Model) -> Value {
             ("initializer_gain", initializer_gain.write()),
         ]),
     }
+}
+
+fn module_tensor_1(tensor: &ModuleTensor) -> Value {
+    let ModuleTensor { name, shape } = tensor;
+    object([("name", name.write()), ("shape", shape.write())])
 }
 
 fn convolution_1(convolution: &Convolution) -> Value {

@@ -4,6 +4,7 @@
 pub mod autocast;
 pub mod descriptor;
 pub mod memory;
+pub mod module;
 mod shim;
 pub mod switches;
 pub mod wide;

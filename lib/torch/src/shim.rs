@@ -56,6 +56,52 @@ unsafe extern "C" {
         message: *mut c_char,
         capacity: usize,
     ) -> c_int;
+    pub fn xt_module_load(
+        bytes: *const c_char,
+        length: usize,
+        loaded: *mut *mut Loaded,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+    pub fn xt_module_free(module: *mut Loaded);
+    pub fn xt_module_count(module: *const Loaded) -> usize;
+    pub fn xt_module_name(
+        module: *const Loaded,
+        index: usize,
+        buffer: *mut bool,
+        out: *mut c_char,
+        out_capacity: usize,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+    pub fn xt_module_get(
+        module: *const Loaded,
+        index: usize,
+        tensor: *mut C_tensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+    pub fn xt_module_set(
+        module: *mut Loaded,
+        index: usize,
+        tensor: *const C_tensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+    pub fn xt_module_forward(
+        module: *mut Loaded,
+        training: bool,
+        input: *const C_tensor,
+        output: *mut C_tensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+}
+
+/// `struct xt_module`, of which nothing is known here.
+#[repr(C)]
+pub struct Loaded {
+    _opaque: [u8; 0],
 }
 
 /// Calls a shim function with room for a message and turns its answer into a result.

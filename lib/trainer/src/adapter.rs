@@ -11,7 +11,7 @@ use xt_core::verb::adapter::trainable;
 
 use crate::fault::TrainError;
 use crate::layout::{Declared, Start};
-use crate::model::family;
+use crate::model::{family, torchscript};
 use crate::parameters::{Foundation, Parameters};
 use crate::{base, checkpoint, inputs};
 
@@ -19,6 +19,10 @@ use crate::{base, checkpoint, inputs};
 /// the base.
 pub fn parameters(model: &Model, base: &Base, decay: Decay, file: Option<&[u8]>) -> Result<Parameters, TrainError> {
     let all = family(model)?.parameters();
+    if let Base::Module { .. } = base {
+        let file = file.ok_or_else(|| TrainError::Model("a model without its module is none".into()))?;
+        return Ok(Parameters::new(all, decay)?.of_module(torchscript::load(model, file)?));
+    }
     let Some(Adapter::Lora { rank, alpha, .. }) = base.adapter() else { return Parameters::new(all, decay) };
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let rank = *rank as f64;
@@ -48,7 +52,7 @@ fn start_of(all: &[Declared], name: &str) -> Start {
 /// The trained parameters in the file `weights` of `folder`, on their base where they are adapters. Files that do not fit
 /// are refused.
 pub fn trained(model: &Model, base: &Base, weights: Digest, folder: &Path) -> Result<Parameters, TrainError> {
-    let file = if base.adapter().is_some() { base::read(model, base, folder)? } else { None };
+    let file = if base.stays() { base::read(model, base, folder)? } else { None };
     let mut parameters = parameters(model, base, Decay::All, file.as_deref())?;
     checkpoint::load(&mut parameters, &inputs::read(folder, weights)?)?;
     Ok(parameters)

@@ -11,12 +11,17 @@ use xt_core::verb::base::{Naming, START, check, header_length, tensors};
 
 use crate::fault::TrainError;
 use crate::inputs;
+use crate::model::torchscript;
 use crate::parameters::Parameters;
 
 /// The bytes of the base's parameters, which lie in `folder`; `None` when training begins from random ones. What does not fit
 /// the candidate is refused with every reason.
 pub fn read(model: &Model, base: &Base, folder: &Path) -> Result<Option<Vec<u8>>, TrainError> {
     let Some([document, weights]) = base.files() else { return Ok(None) };
+    if let Base::Module { digest } = base {
+        // What is in it is looked at where it is loaded.
+        return inputs::read(folder, *digest).map(Some);
+    }
     let (document, file) = (inputs::read(folder, document)?, inputs::read(folder, weights)?);
     let mut faults = Faults::new();
     match header(&file) {
@@ -54,6 +59,9 @@ pub fn fills(base: &Base, name: &str) -> bool {
 /// Gives every parameter that the base has its value from there, under its own name or that of PEFT; the others keep what they
 /// were drawn as.
 pub fn fill(parameters: &mut Parameters, base: &Base, file: &[u8]) -> Result<(), TrainError> {
+    if let Base::Module { .. } = base {
+        return torchscript::fill(parameters);
+    }
     let stored = SafeTensors::deserialize(file).map_err(|error| TrainError::Weights(error.to_string()))?;
     let naming = Naming::of(base);
     let Parameters { layout, values, .. } = parameters;

@@ -52,6 +52,16 @@ impl Dropout {
         (activations.threshold > 0 || adapters.threshold > 0).then_some(Self { seed, time, activations, adapters })
     }
 
+    /// Nothing is dropped, and what draws by itself is told when.
+    pub fn none(seed: u64, time: u64) -> Self {
+        Self { seed, time, activations: Rate::of(0.0), adapters: Rate::of(0.0) }
+    }
+
+    /// Where the generator of a model that draws by itself begins.
+    pub fn start(&self) -> i64 {
+        Stream::new(self.seed, "module", self.time).word(0).cast_signed()
+    }
+
     /// Whether activations are dropped, and not only what enters an adapter.
     pub const fn drops_activations(&self) -> bool {
         self.activations.threshold > 0

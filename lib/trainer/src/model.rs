@@ -8,6 +8,7 @@ pub mod gpt;
 pub mod llama;
 pub mod low_rank;
 pub mod mlp;
+pub mod torchscript;
 
 use std::fmt::Debug;
 
@@ -27,6 +28,11 @@ pub trait Family: Debug {
     /// Probability of dropping an activation.
     fn dropout(&self) -> f64;
 
+    /// Whether the model draws by itself when it is trained, so that it is told the micro-batch also where nothing is dropped.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// The model over `parameters`, which were declared by this.
     fn network(&self, parameters: &Parameters) -> Result<Box<dyn Network>, TrainError>;
 }
@@ -35,6 +41,16 @@ pub trait Family: Debug {
 pub trait Network: Debug {
     /// What the model gives for a batch: a row for each prediction. `look` is shown what appears on the way.
     fn forward(&self, seen: &Tensor, dropout: Option<&Dropout>, look: Look<'_>) -> Result<Tensor, TrainError>;
+
+    /// Takes what the model changed by itself while it computed, its buffers, into the parameters. Most have none.
+    fn remember(&self, _parameters: &mut Parameters) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    /// The other way: gives the model the buffers that the parameters hold.
+    fn recall(&self, _parameters: &Parameters) -> Result<(), TrainError> {
+        Ok(())
+    }
 }
 
 /// The family of a model.
@@ -45,6 +61,7 @@ pub fn family(model: &Model) -> Result<Box<dyn Family>, TrainError> {
         Model::Encoder { .. } => Box::new(encoder::Encoder::of(model)?),
         Model::Mlp { .. } => Box::new(mlp::Mlp::of(model)?),
         Model::Cnn { .. } => Box::new(cnn::Cnn::of(model)?),
+        Model::TorchScript { .. } => Box::new(torchscript::TorchScript::of(model)?),
     })
 }
 

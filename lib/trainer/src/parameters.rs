@@ -1,10 +1,13 @@
 //! The parameters of a model: one flat row of values, and a tensor over each span.
 
+use std::rc::Rc;
+
 use tch::Tensor;
 use xt_core::manifest::candidate::Decay;
 use xt_core::random::Stream;
 use xt_core::verb::adapter::PREFIX;
 use xt_torch::memory::{Flat, take_gradient};
+use xt_torch::module::Module;
 
 use crate::fault::TrainError;
 use crate::gradients::Gradients;
@@ -22,6 +25,8 @@ pub struct Parameters {
     tensors: Vec<Tensor>,
     /// What they stand on, if they are adapters. It is an input of the plan and no part of the state.
     foundation: Option<Box<Foundation>>,
+    /// What computes with them, where that is a file. It is an input of the plan, too.
+    module: Option<Rc<Module>>,
 }
 
 /// A base that stays as it is, under adapters.
@@ -40,13 +45,24 @@ impl Parameters {
         let values = Flat::zeros(layout.length())?;
         let tensors: Result<_, _> =
             layout.spans().iter().map(|span| values.view(span.offset, &span.declared.shape)).collect();
-        Ok(Self { tensors: tensors?, layout, values, foundation: None })
+        Ok(Self { tensors: tensors?, layout, values, foundation: None, module: None })
     }
 
     /// The same as adapters on a base.
     #[must_use]
     pub fn on(self, foundation: Foundation) -> Self {
         Self { foundation: Some(Box::new(foundation)), ..self }
+    }
+
+    /// The same as those of a module.
+    #[must_use]
+    pub fn of_module(self, module: Rc<Module>) -> Self {
+        Self { module: Some(module), ..self }
+    }
+
+    /// The module that computes with them, if one does.
+    pub fn module(&self) -> Option<Rc<Module>> {
+        self.module.clone()
     }
 
     /// Gives each parameter what it starts as: a draw depends on seed, name and place in the tensor alone.
@@ -75,13 +91,13 @@ impl Parameters {
 
     /// Where the values lie, and the values. The tensors are views of these.
     pub fn memory(&self) -> (&Layout, &Flat) {
-        let Self { layout, values, tensors: _, foundation: _ } = self;
+        let Self { layout, values, tensors: _, foundation: _, module: _ } = self;
         (layout, values)
     }
 
     /// The same, to be filled from a snapshot.
     pub fn memory_mut(&mut self) -> (&Layout, &mut Flat) {
-        let Self { layout, values, tensors: _, foundation: _ } = self;
+        let Self { layout, values, tensors: _, foundation: _, module: _ } = self;
         (layout, values)
     }
 

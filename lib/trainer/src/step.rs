@@ -46,6 +46,8 @@ pub struct Trainer {
     model: Box<dyn Network>,
     /// Probability of dropping an activation, and an input of an adapter.
     dropout: [f64; 2],
+    /// Whether the model draws by itself.
+    draws: bool,
     walk: Walk,
     /// Whether to look at every module at a step at which a value is not finite.
     pub locates: bool,
@@ -74,6 +76,7 @@ impl Trainer {
         let state = State::unfilled(candidate, plan.seed, base)?;
         let mut trainer = Self::with(plan, data, state)?;
         trainer.restore(snapshot, inputs)?;
+        trainer.model.recall(&trainer.state.parameters)?;
         Ok(trainer)
     }
 
@@ -97,8 +100,8 @@ impl Trainer {
             _ => 0.0,
         };
         let dropout = [family.dropout(), adapters];
-        let locates = false;
-        Ok(Self { plan, candidate, data, model, dropout, walk, locates, located: None, state })
+        let (draws, locates) = (family.draws(), false);
+        Ok(Self { plan, candidate, data, model, dropout, draws, walk, locates, located: None, state })
     }
 
     /// Fills everything that is remembered from a snapshot, whose files lie in `inputs`.
@@ -119,7 +122,18 @@ impl Trainer {
     pub fn lend(&mut self) -> LentState {
         // Plan and data are inputs; the model looks at the parameters; the walk keeps
         // an order that it can work out again; a look changes nothing.
-        let Self { plan: _, candidate: _, data: _, model: _, dropout: _, walk, locates: _, located: _, state } = self;
+        let Self {
+            plan: _,
+            candidate: _,
+            data: _,
+            model: _,
+            dropout: _,
+            draws: _,
+            walk,
+            locates: _,
+            located: _,
+            state,
+        } = self;
         let position = (state.generator(walk), state.cursor(walk));
         // The seed is in the generator.
         let Memory { layout, values, rows, updates, steps, seed: _ } = state.memory();
@@ -139,8 +153,11 @@ impl Trainer {
         // Those of a scaled loss were counted before they were divided.
         let mut divided = Counts::default();
         let norm = gradients.norm(if scale > 1.0 { &mut divided } else { &mut seen.backward });
+        self.model.remember(&mut self.state.parameters)?;
         if self.locates && seen.non_finite() && !overflowed {
             self.located = self.locate(&batches, &gradients)?;
+            // The look computed forward once more.
+            self.model.recall(&self.state.parameters)?;
         }
         self.state.steps += 1;
         let rate = self.rate();
@@ -196,7 +213,8 @@ impl Trainer {
     /// What is dropped in one micro-batch.
     fn dropout_of(&self, batch: &MicroBatch) -> Option<Dropout> {
         let [activations, adapters] = self.dropout;
-        Dropout::with_adapters(self.state.seed, batch.number, activations, adapters)
+        let dropped = Dropout::with_adapters(self.state.seed, batch.number, activations, adapters);
+        dropped.or_else(|| self.draws.then(|| Dropout::none(self.state.seed, batch.number)))
     }
 
     /// What the model gives for one micro-batch, and what was due.

@@ -11,6 +11,7 @@ mod forms;
 mod half;
 mod hold;
 mod matrix;
+mod module;
 mod processors;
 mod recipe;
 mod records;

@@ -9,7 +9,7 @@ use xt_core::random::Stream;
 
 use crate::desk::{Desk, LLAMA, Left, plan, tokenizer};
 use crate::resume::changed;
-use crate::{encoder, records, table};
+use crate::{encoder, module, records, table};
 
 /// The parts of the test candidate that are replaced.
 const ADAMW: &str = "{\"kind\":\"adamw\",\"learning_rate\":0.003,\"beta1\":0.9,\"beta2\":0.95,\"epsilon\":1e-8,\n        \"weight_decay\":0.1,\"decay\":\"matrices\"}";
@@ -346,6 +346,32 @@ fn an_encoder_goes_on_bit_for_bit_with_every_optimiser() {
     };
     let cases: Vec<Case> = recipes().into_iter().skip(5).step_by(12).map(case).collect();
     assert_eq!(check_all("of an encoder", &cases), 9);
+}
+
+/// A module of TorchScript, which draws by itself and whose buffers change as it computes, with every optimiser.
+#[test]
+fn a_module_goes_on_bit_for_bit_with_every_optimiser() {
+    let case = |recipe: Vec<(&'static str, String)>| {
+        let changes = shared(&recipe, COSINE);
+        let what = format!("module {changes:?}");
+        Case { plan: module::plan(&changes, 3), desk: Box::new(module::desk), what }
+    };
+    let cases: Vec<Case> = recipes().into_iter().skip(5).step_by(12).map(case).collect();
+    assert_eq!(check_all("of a module", &cases), 9);
+}
+
+/// A buffer that was not restored would be seen: without it the next steps are others.
+#[test]
+fn a_module_whose_buffers_are_lost_goes_on_otherwise() {
+    let plan = module::plan(&[], 3);
+    let straight = module::desk(&plan).train_part(&plan, None, &EACH, None);
+    let zeroed = changed(&straight.shot(&plan, 2), |parameters, _| {
+        let (_, values) = parameters.get_mut("mean").unwrap();
+        values.fill(0.0);
+    });
+    let left = module::desk(&plan).train_part(&plan, Some(3), &EACH, Some(&zeroed));
+    assert_eq!(left.code, Some(0), "{}", left.stderr);
+    assert_ne!(left.told()[0].loss_bits, straight.told()[2].loss_bits);
 }
 
 /// Tables and images with every optimiser and schedule, in every precision; and records.

@@ -23,10 +23,11 @@ use xt_core::number::Finite;
 use xt_core::random::Stream;
 use xt_core::relpath::RelativePath;
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::compile::{Tokens, check, compile_fitted};
+use xt_core::verb::compile::{Seen, Tokens, check, compile_fitted, compile_seen};
 use xt_core::verb::evaluate::{Comparison, Found, METRICS, SAMPLES, compile as compile_evaluation};
 
 use crate::desk::{Desk, Left};
+use crate::module;
 
 const CANDIDATE: &str = r#"{"schema":"xt.candidate/1","name":"table","model":MODEL,"base":{"kind":"random"},
     "tokenizer":TOKENIZER,"data":{"dataset":"DATASET","split":"train","order":"shuffled","separator":null},
@@ -185,7 +186,8 @@ impl Job {
         };
         let fitted = raw.fit(*scaling).unwrap();
         let tokens = Tokens { vocabulary: 0, count: ROWS, tokenizer_bytes: 0 };
-        compile_fitted(candidate, dataset, intent, seed, (tokens, fitted)).unwrap()
+        let base = module::inputs(&candidate);
+        compile_seen(candidate, dataset, intent, seed, Seen { tokens, fitted, base }).unwrap()
     }
 
     /// A place for it, with its files.
@@ -233,6 +235,11 @@ fn images_sum(images: &[u8], row: u64) -> u64 {
 fn raw(candidate: &Candidate, files: &[(String, Vec<u8>)]) -> xt_data::Raw {
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.clone())).collect();
     xt_data::rows::read(&candidate.tokenizer, &files).unwrap()
+}
+
+/// Rows in three classes.
+pub fn in_classes() -> Job {
+    Job { objective: CLASSES, ..JOB }
 }
 
 /// Every kind of job.

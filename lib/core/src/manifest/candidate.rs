@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::field::Range;
 use crate::manifest::encoding::{Augmentation, Column, Scaling, Target};
-use crate::manifest::network::{Activation, Convolution};
+use crate::manifest::network::{Activation, Convolution, ModuleTensor};
 pub use crate::manifest::recipe::{
     Averaging, Clipping, Curve, Decay, Group, Objective, Optimizer, Schedule, Treatment,
 };
@@ -168,6 +168,17 @@ crate::choice! {
             /// As for `mlp`; the inputs of a convolution are the channels before it times the values of its kernel.
             initializer_gain: Finite [Range::above(0.0).to(100.0)],
         },
+        /// Any module that `torch.jit.script` and `torch.jit.save` wrote, which is the base. Its `forward` takes one tensor of binary32, (samples, shape...), and gives one, (samples, outputs), also on the way of autocast. What it draws by itself, such as dropout, follows from the run's seed and the number of the micro-batch. In training it is a module in training, and when it is measured it is in use (`eval`).
+        TorchScript "torchscript" {
+            /// Dimensions of a sample, as `forward` takes it: its inputs, or channels, height and width.
+            shape: Vec<u64>,
+            /// Outputs: one for each class, or 1.
+            outputs: u64 [Range::from(1.0).to(1_048_576.0)],
+            /// Every parameter of the module; all are of binary32.
+            parameters: Vec<ModuleTensor>,
+            /// Every buffer of the module, such as running means: binary32, whole numbers below 2^24, or truth values. They are part of the state and saved as parameters are, and a group freezes them.
+            buffers: Vec<ModuleTensor>,
+        },
     }
 }
 
@@ -199,6 +210,11 @@ crate::choice! {
             unused: Vec<String>,
             /// Whether its parameters are trained, or adapters beside them.
             adapter: Box<Adapter>,
+        },
+        /// A module of TorchScript, which must be in the store, with the parameters and buffers that it has. Only the worker opens the file; it may have 64 MiB and 8 bytes for each declared number.
+        Module "module" {
+            /// Digest of the file.
+            digest: Digest,
         },
     }
 }
@@ -524,18 +540,23 @@ impl Base {
     pub const fn digest(&self) -> Option<Digest> {
         match self {
             Self::Random {} => None,
-            Self::Bundle { digest, .. } | Self::Safetensors { digest, .. } => Some(*digest),
+            Self::Bundle { digest, .. } | Self::Safetensors { digest, .. } | Self::Module { digest } => Some(*digest),
         }
     }
 
     /// The adapters that are trained beside it; `None` where its own parameters are.
     pub fn adapter(&self) -> Option<&Adapter> {
         match self {
-            Self::Random {} => None,
+            Self::Random {} | Self::Module { .. } => None,
             Self::Bundle { adapter, .. } | Self::Safetensors { adapter, .. } => {
                 Some(&**adapter).filter(|adapter| **adapter != Adapter::None {})
             }
         }
+    }
+
+    /// Whether what was trained needs it later on, too: under adapters, and where it is what computes.
+    pub fn stays(&self) -> bool {
+        self.adapter().is_some() || matches!(self, Self::Module { .. })
     }
 
     /// The files that it is made of: the document that says what it is, and its parameters.
@@ -544,6 +565,8 @@ impl Base {
             Self::Random {} => None,
             Self::Bundle { digest, weights, .. } => Some([*digest, *weights]),
             Self::Safetensors { digest, configuration, .. } => Some([*configuration, *digest]),
+            // It describes itself.
+            Self::Module { digest } => Some([*digest, *digest]),
         }
     }
 }
@@ -553,7 +576,7 @@ impl Model {
     pub const fn context(&self) -> u64 {
         match self {
             Self::Gpt { context, .. } | Self::Llama { context, .. } | Self::Encoder { context, .. } => *context,
-            Self::Mlp { .. } | Self::Cnn { .. } => 1,
+            Self::Mlp { .. } | Self::Cnn { .. } | Self::TorchScript { .. } => 1,
         }
     }
 
@@ -563,16 +586,19 @@ impl Model {
             Self::Gpt { vocabulary, .. } | Self::Llama { vocabulary, .. } | Self::Encoder { vocabulary, .. } => {
                 *vocabulary
             }
-            Self::Mlp { .. } | Self::Cnn { .. } => 0,
+            Self::Mlp { .. } | Self::Cnn { .. } | Self::TorchScript { .. } => 0,
         }
     }
 
     /// Inputs of a sample, at most, and outputs for it; `None` for models that predict tokens.
-    pub const fn ends(&self) -> Option<(u64, u64)> {
+    pub fn ends(&self) -> Option<(u64, u64)> {
         match self {
             Self::Gpt { .. } | Self::Llama { .. } => None,
             Self::Encoder { context, outputs, .. } => Some((*context, *outputs)),
             Self::Mlp { inputs, outputs, .. } => Some((*inputs, *outputs)),
+            Self::TorchScript { shape, outputs, .. } => {
+                Some((shape.iter().fold(1, |all: u64, size| all.saturating_mul(*size)), *outputs))
+            }
             Self::Cnn { channels, height, width, outputs, .. } => {
                 Some((channels.saturating_mul(*height).saturating_mul(*width), *outputs))
             }

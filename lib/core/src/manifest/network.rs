@@ -1,5 +1,8 @@
 //! Parts that networks of several families are declared with.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::field::Range;
 
 crate::words! {
@@ -27,6 +30,26 @@ crate::record! {
         padding: u64 [Range::from(0.0).to(1024.0)],
         /// Height and width of the squares whose largest value is kept, one square beside the other; 1 keeps all. What is left over at the edge is not used.
         pool: u64 [Range::from(1.0).to(1024.0)],
+    }
+}
+
+crate::record! {
+    /// A tensor of a module that is not built here.
+    pub struct ModuleTensor {
+        /// Its name in the module, with those of the modules around it.
+        name: String,
+        /// Its dimensions; none for a single number.
+        shape: Vec<u64>,
+    }
+}
+
+crate::record! {
+    /// What a module is made of.
+    pub struct ModuleTensors {
+        /// Its parameters.
+        parameters: Vec<ModuleTensor>,
+        /// Its buffers.
+        buffers: Vec<ModuleTensor>,
     }
 }
 

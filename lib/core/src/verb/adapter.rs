@@ -34,7 +34,7 @@ pub fn layers(model: &Model) -> Vec<Layer> {
         Model::Gpt { .. } => (".h.", true),
         Model::Llama { .. } => (".layers.", false),
         Model::Encoder { .. } => (".layer.", false),
-        Model::Mlp { .. } | Model::Cnn { .. } => return Vec::new(),
+        Model::Mlp { .. } | Model::Cnn { .. } | Model::TorchScript { .. } => return Vec::new(),
     };
     let layer = |parameter: Parameter| {
         let name = parameter.name.strip_suffix(".weight").filter(|name| name.contains(list))?.to_string();

@@ -187,7 +187,7 @@ impl<'a> Naming<'a> {
     /// That of a base; a frozen bundle has the names of the model, and all of them.
     pub fn of(base: &'a Base) -> Self {
         match base {
-            Base::Random {} | Base::Bundle { .. } => Self { prefix: "", fresh: &[], unused: &[] },
+            Base::Random {} | Base::Bundle { .. } | Base::Module { .. } => Self { prefix: "", fresh: &[], unused: &[] },
             Base::Safetensors { prefix, fresh, unused, .. } => Self { prefix, fresh, unused },
         }
     }
@@ -199,11 +199,27 @@ impl<'a> Naming<'a> {
     }
 }
 
+/// Bytes that the file of a module may have beside its numbers: its program.
+const PROGRAM: u64 = 64 << 20;
+
+/// Notes a file of a module that is larger than its numbers account for.
+pub fn check_module(model: &Model, bytes: u64, faults: &mut Faults) {
+    let values = |shape: &[u64]| shape.iter().fold(1u64, |all, size| all.saturating_mul(*size));
+    let numbers = parameters(model).iter().fold(0u64, |all, one| all.saturating_add(values(&one.shape)));
+    let most = numbers.saturating_mul(8).saturating_add(PROGRAM);
+    if bytes > most {
+        let message =
+            format!("the module has {bytes} bytes; its {numbers} declared numbers account for {most} at most");
+        faults.add("/base/digest", "base.size", message);
+    }
+}
+
 /// Notes everything that is wrong with a base: `document` holds the bytes of its bundle or configuration, `tensors` those of
 /// its parameters. Pointers are into the candidate, and into the file of the base by the name of the tensor.
 pub fn check(model: &Model, base: &Base, document: &[u8], tensors: &[Tensor], faults: &mut Faults) {
     match base {
-        Base::Random {} => return,
+        // A module is opened by the worker alone.
+        Base::Random {} | Base::Module { .. } => return,
         Base::Bundle { digest, weights, .. } => check_bundle(model, (*digest, *weights), document, faults),
         Base::Safetensors { .. } => check_configuration(model, document, faults),
     }
@@ -331,6 +347,7 @@ fn check_configuration(ours: &Model, document: &[u8], faults: &mut Faults) {
 pub fn describe(base: &Base) -> Option<String> {
     match base {
         Base::Random {} => None,
+        Base::Module { digest } => Some(format!("module {digest}")),
         Base::Bundle { digest, weights, .. } => Some(format!("bundle {digest}, its parameters {weights}")),
         Base::Safetensors { digest, fresh, unused, .. } => {
             let list = |what: &str, names: &[String]| {

@@ -634,6 +634,7 @@ pub const fn form(model: &Model) -> &'static str {
         Model::Encoder { .. } => "huggingface/bert",
         Model::Mlp { .. } => "xt/mlp",
         Model::Cnn { .. } => "xt/cnn",
+        Model::TorchScript { .. } => "xt/torchscript",
     }
 }
 

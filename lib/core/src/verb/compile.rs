@@ -102,7 +102,7 @@ fn check_model(candidate: &Candidate, faults: &mut Faults) {
             }
             (heads, width, initializer_range)
         }
-        Model::Mlp { .. } | Model::Cnn { .. } => return,
+        Model::Mlp { .. } | Model::Cnn { .. } | Model::TorchScript { .. } => return,
     };
     if width % heads != 0 {
         faults.add("/model/width", "model.shape", format!("the width {width} is no multiple of {heads} heads"));

@@ -15,7 +15,7 @@ pub fn configuration(model: &Model) -> Value {
         Model::Gpt { .. } => gpt(model),
         Model::Llama { .. } => llama(model),
         Model::Encoder { .. } => encoder(model),
-        Model::Mlp { .. } | Model::Cnn { .. } => declared(model),
+        Model::Mlp { .. } | Model::Cnn { .. } | Model::TorchScript { .. } => declared(model),
     }
 }
 

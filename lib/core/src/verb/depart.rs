@@ -389,6 +389,7 @@ fn without_dropout(model: &Model) -> Model {
         | Model::Encoder { dropout, .. }
         | Model::Mlp { dropout, .. }
         | Model::Cnn { dropout, .. } => *dropout = Finite::ZERO,
+        Model::TorchScript { .. } => {}
     }
     model
 }

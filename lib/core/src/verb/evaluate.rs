@@ -137,7 +137,7 @@ fn check_found(spec: &Spec, candidate: &Candidate, dataset: &Dataset, found: &Fo
     if subject.candidate != fingerprint::candidate(candidate) || subject.name != candidate.name {
         faults.add("/evaluation/subject", "evaluation.subject", "it names another candidate than the one at hand");
     }
-    let due = candidate.base.adapter().and(candidate.base.files());
+    let due = candidate.base.files().filter(|_| candidate.base.stays());
     compile::check_base(due, &found.base, faults);
     check_parts(spec, dataset, &found.parts, faults);
     let text = !candidate.tokenizer.whole();

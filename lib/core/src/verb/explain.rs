@@ -216,6 +216,12 @@ fn model(model: &Model, start: &str) -> String {
             counted(convolutions.len(), "convolution"),
             counted(*outputs, "output")
         ),
+        Model::TorchScript { shape, outputs, parameters, buffers } => format!(
+            "torchscript: samples of {shape:?}, {}, {} of parameters and {} of buffers from {start}",
+            counted(*outputs, "output"),
+            counted(parameters.len(), "tensor"),
+            counted(buffers.len(), "tensor")
+        ),
     }
 }
 

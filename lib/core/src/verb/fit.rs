@@ -5,11 +5,12 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::fault::Faults;
-use crate::manifest::candidate::{Candidate, Model, Objective, Tokenizer};
+use crate::manifest::candidate::{Base, Candidate, Model, Objective, Tokenizer};
 use crate::manifest::dataset::{Dataset, Format};
 use crate::manifest::encoding::{Column, Holds, Scaling, Target};
 use crate::manifest::evaluation::Evaluator;
-use crate::manifest::network::Convolution;
+use crate::manifest::network::{Convolution, ModuleTensor};
+use crate::verb::groups::handling;
 
 /// Notes a model whose sizes do not fit each other, or what it reads.
 pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
@@ -20,6 +21,7 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
         )
         | (Model::Encoder { .. }, Tokenizer::Labelled { .. })
         | (Model::Mlp { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. } | Tokenizer::Tensors { .. })
+        | (Model::TorchScript { .. }, Tokenizer::Table { .. } | Tokenizer::Image { .. } | Tokenizer::Tensors { .. })
         | (Model::Cnn { .. }, Tokenizer::Image { .. } | Tokenizer::Tensors { .. }) => {}
         (model, tokenizer) => {
             let message = format!("a model `{}` does not read what `{}` gives", model.word(), tokenizer.word());
@@ -29,6 +31,7 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
     match &candidate.model {
         Model::Gpt { .. } | Model::Llama { .. } | Model::Encoder { .. } => {}
         Model::Mlp { widths, .. } => check_widths(widths, faults),
+        Model::TorchScript { .. } => check_module(candidate, faults),
         Model::Cnn { channels, height, width, convolutions, widths, .. } => {
             check_widths(widths, faults);
             behind(convolutions, [*height, *width], faults);
@@ -47,7 +50,36 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
             }
         }
     }
+    if matches!(candidate.model, Model::TorchScript { .. }) != matches!(candidate.base, Base::Module { .. }) {
+        let message = "a model `torchscript` has its parameters from a base `module`, and no other model has";
+        faults.add("/base/kind", "base.form", message);
+    }
     ends(candidate, faults);
+}
+
+/// Notes tensors of a module that cannot be, and buffers that would be trained.
+fn check_module(candidate: &Candidate, faults: &mut Faults) {
+    let Model::TorchScript { parameters, buffers, .. } = &candidate.model else { return };
+    if parameters.is_empty() {
+        faults.add("/model/parameters", "model.shape", "a module without parameters learns nothing");
+    }
+    let mut seen = BTreeSet::new();
+    for (list, tensors) in [("parameters", parameters), ("buffers", buffers)] {
+        for (index, ModuleTensor { name, shape }) in tensors.iter().enumerate() {
+            let at = format!("/model/{list}/{index}");
+            if name.is_empty() || !seen.insert(name) {
+                faults.add(format!("{at}/name"), "model.name", format!("{name:?} is empty, or stands here twice"));
+            }
+            if shape.contains(&0) {
+                faults.add(format!("{at}/shape"), "model.shape", "a dimension of 0 holds nothing");
+            }
+            let trained = handling(&candidate.optimizer, &candidate.groups, name, shape.len()).is_some();
+            if list == "buffers" && trained {
+                let message = format!("{name:?} is no parameter: the first group that fits it must be `frozen`");
+                faults.add("/groups", "groups.buffer", message);
+            }
+        }
+    }
 }
 
 fn check_widths(widths: &[u64], faults: &mut Faults) {
@@ -81,7 +113,8 @@ fn ends(candidate: &Candidate, faults: &mut Faults) {
         }
     } else if inputs != given {
         let message = format!("the model has {inputs} inputs, the data give {given}");
-        faults.add("/model/inputs", "model.shape", message);
+        let at = if matches!(candidate.model, Model::TorchScript { .. }) { "/model/shape" } else { "/model/inputs" };
+        faults.add(at, "model.shape", message);
     }
     let due = match (&candidate.objective, candidate.tokenizer.target()) {
         (Objective::CrossEntropy { .. }, Some(Target::Classes(classes))) => Some(classes),

@@ -18,9 +18,9 @@ pub struct Parameter {
     pub shape: Vec<u64>,
 }
 
-/// Every parameter of `model`, sorted by name.
+/// Every parameter of `model`, sorted by name; of a module its buffers, too.
 pub fn parameters(model: &Model) -> Vec<Parameter> {
-    let mut all = match model {
+    let mut all: Vec<Parameter> = match model {
         Model::Gpt { layers, width, inner, context, vocabulary, .. } => {
             gpt(*layers, *width, *inner, [("wte", *vocabulary), ("wpe", *context)])
         }
@@ -38,6 +38,10 @@ pub fn parameters(model: &Model) -> Vec<Parameter> {
             let [high, wide] = behind(convolutions, [*height, *width], &mut Faults::new());
             all.extend(dense(before.saturating_mul(high).saturating_mul(wide), widths, *outputs));
             all
+        }
+        Model::TorchScript { parameters, buffers, .. } => {
+            let tensors = parameters.iter().chain(buffers);
+            tensors.map(|one| Parameter { name: one.name.clone(), shape: one.shape.clone() }).collect()
         }
     };
     all.sort_by(|left, right| left.name.cmp(&right.name));

@@ -11,9 +11,10 @@ use crate::canonical::{Value, parse};
 use crate::digest::Digest;
 use crate::fault::Faults;
 use crate::field::{Field, Manifest, child};
-use crate::manifest::candidate::{Adapter, Base, Candidate, Model, Tokenizer};
+use crate::manifest::candidate::{Adapter, Base, Candidate, Group, Model, Tokenizer, Treatment};
 use crate::manifest::dataset::Format;
 use crate::manifest::encoding::Target;
+use crate::manifest::network::ModuleTensor;
 use crate::number::Finite;
 
 /// What a family of models declares: its word, and the fields that depend on it, as they stand in a candidate.
@@ -90,6 +91,22 @@ pub const FAMILIES: &[(&str, &str)] = &[
       {"channels": 32, "kernel": 3, "stride": 1, "padding": 1, "pool": POOL}
     ],
     "widths": [64], "outputs": OUTPUTS, "activation": "relu", "dropout": 0.3, "initializer_gain": 1.4142135623730951
+  },
+  "base": {"kind": "random"},
+  "tokenizer": CONTENT,
+  "data": {
+    "dataset": "DATASET",
+    "split": "train", "order": "shuffled", "separator": null
+  },
+  "objective": OBJECTIVE,
+"#,
+    ),
+    (
+        "torchscript",
+        r#"  "model": {
+    "kind": "torchscript", "shape": SHAPE, "outputs": OUTPUTS,
+    "parameters": [],
+    "buffers": []
   },
   "base": {"kind": "random"},
   "tokenizer": CONTENT,
@@ -247,7 +264,12 @@ fn of_rows(parts: &str, tokenizer: &Tokenizer) -> String {
         ("WIDTH", width),
         ("POOL", pool),
     ];
-    let parts = sizes.iter().fold(parts.to_string(), |parts, (word, size)| parts.replace(word, &size.to_string()));
+    let shape = match tokenizer {
+        Tokenizer::Tensors { shape, .. } => shape.clone(),
+        _ => tokenizer.image().map_or_else(|| Vec::from([tokenizer.inputs().unwrap_or(0)]), Vec::from),
+    };
+    let parts = parts.replace("SHAPE", &shape.write().canonical());
+    let parts = sizes.iter().fold(parts, |parts, (word, size)| parts.replace(word, &size.to_string()));
     // What the data are called by comes last: nothing in it is replaced.
     parts.replace("OBJECTIVE", objective).replace("CONTENT", &lines_of(tokenizer))
 }
@@ -322,7 +344,7 @@ pub fn with_lora(mut base: Base, model: &Model) -> Base {
         Model::Gpt { .. } => &["*.attn.c_attn"],
         Model::Llama { .. } => &["*.self_attn.q_proj", "*.self_attn.v_proj"],
         Model::Encoder { .. } => &["*.attention.self.query", "*.attention.self.value"],
-        Model::Mlp { .. } | Model::Cnn { .. } => &[],
+        Model::Mlp { .. } | Model::Cnn { .. } | Model::TorchScript { .. } => &[],
     };
     let targets = targets.iter().map(|target| (*target).to_string()).collect();
     let lora = |saved| Adapter::Lora {
@@ -333,11 +355,30 @@ pub fn with_lora(mut base: Base, model: &Model) -> Base {
         saved,
     };
     match &mut base {
-        Base::Random {} => {}
+        Base::Random {} | Base::Module { .. } => {}
         Base::Bundle { adapter, .. } => **adapter = lora(Vec::new()),
         Base::Safetensors { fresh, adapter, .. } => **adapter = lora(fresh.clone()),
     }
     base
+}
+
+/// The candidate in `text` of a model `torchscript`, with the tensors that its module has. A group freezes the buffers.
+pub fn on_module(text: &str, digest: Digest, parameters: &[ModuleTensor], buffers: &[ModuleTensor]) -> String {
+    let list = |tensors: &[ModuleTensor]| {
+        let lines: Vec<String> = tensors.iter().map(|one| format!("\n      {}", one.write().canonical())).collect();
+        if lines.is_empty() { "[]".to_string() } else { format!("[{}\n    ]", lines.join(",")) }
+    };
+    let frozen = |one: &ModuleTensor| {
+        let group = Group { pattern: one.name.clone(), treatment: Treatment::Frozen {} };
+        format!("\n    {}", group.write().canonical())
+    };
+    let groups: Vec<String> = buffers.iter().map(frozen).collect();
+    let groups = if groups.is_empty() { "[]".to_string() } else { format!("[{}\n  ]", groups.join(",")) };
+    let base = Base::Module { digest };
+    text.replacen("\"parameters\": []", &format!("\"parameters\": {}", list(parameters)), 1)
+        .replacen("\"buffers\": []", &format!("\"buffers\": {}", list(buffers)), 1)
+        .replacen("{\"kind\": \"random\"}", &base.write().canonical(), 1)
+        .replacen("\"groups\": []", &format!("\"groups\": {groups}"), 1)
 }
 
 /// The candidate in `text` with this model, which begins from `base`, and this tokenizer where there is one.
@@ -420,7 +461,7 @@ mod tests {
         match family {
             "gpt" | "llama" => learned(Format::Text, Content::Text),
             "encoder" => learned(Format::Csv, Content::Labelled(["ham", "spam"].map(String::from).into())),
-            "mlp" | "cnn" => learned(Format::Idx, Content::Rows(images())),
+            "mlp" | "cnn" | "torchscript" => learned(Format::Idx, Content::Rows(images())),
             other => panic!("nothing is known that {other} reads"),
         }
     }

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use xt_core::digest::Digest;
 use xt_core::field::Manifest;
-use xt_core::manifest::candidate::{Candidate, LongRecord, Model, Objective, Precision, Predicted, Tokenizer};
+use xt_core::manifest::candidate::{
+    Base, Candidate, Group, LongRecord, Model, Objective, Precision, Predicted, Tokenizer, Treatment,
+};
 use xt_core::manifest::dataset::{Dataset, Format, GroupBy, Splitting};
 use xt_core::manifest::encoding::{Augmentation, Column, Fitted, Holds, Missing, NonFiniteCells, Scaling};
 use xt_core::manifest::evaluation::{Evaluator, Overlap, Part, Shared, Slices, Spec, Subject};
 use xt_core::manifest::intent::Intent;
-use xt_core::manifest::network::{Activation, Convolution};
-use xt_core::manifest::plan::Plan;
+use xt_core::manifest::network::{Activation, Convolution, ModuleTensor};
+use xt_core::manifest::plan::{Input, Plan, Role};
 use xt_core::verb::admit::{Offered, admit};
-use xt_core::verb::compile::{Tokens, compile_fitted};
+use xt_core::verb::compile::{Seen, Tokens, compile_seen};
 use xt_core::verb::evaluate::{self, Found};
 
 use super::{candidate, digest, number, path, spec};
@@ -151,7 +154,21 @@ pub fn candidates() -> Vec<Candidate> {
         made.data.separator = None;
         made
     });
-    made.chain(of_records()).chain(of_labels()).collect()
+    made.chain(of_records()).chain(of_labels()).chain([of_a_module(tensors, of_tensors(&[3], Some(2)))]).collect()
+}
+
+/// A candidate whose model is a module of TorchScript.
+fn of_a_module(dataset: Digest, tokenizer: Tokenizer) -> Candidate {
+    let tensor = |name: &str, shape: &[u64]| ModuleTensor { name: name.into(), shape: shape.into() };
+    let (parameters, buffers) =
+        (vec![tensor("last.weight", &[2, 3])], vec![tensor("count", &[]), tensor("mean", &[2])]);
+    let model = Model::TorchScript { shape: vec![3], outputs: 2, parameters, buffers };
+    let base = Base::Module { digest: digest("module.pt") };
+    let frozen = |name: &str| Group { pattern: name.into(), treatment: Treatment::Frozen {} };
+    let groups = ["count", "mean"].map(frozen).into();
+    let mut made = Candidate { model, base, tokenizer, objective: plain(), groups, ..candidate("module", dataset) };
+    made.data.separator = None;
+    made
 }
 
 /// Classes without smoothing.
@@ -202,8 +219,9 @@ pub fn plans() -> Vec<Plan> {
     let plan = |candidate: Candidate| {
         let dataset = datasets().into_iter().find(|dataset| dataset.id() == candidate.data.dataset);
         let dataset = dataset.unwrap_or_else(|| panic!("no dataset"));
-        let seen = (tokens, vec![fitted.clone()]);
-        compile_fitted(candidate, dataset, Intent::default_for(1), 7, seen).unwrap_or_else(|faults| panic!("{faults}"))
+        let base = candidate.base.files().map(|[digest, _]| Input { digest, bytes: 9000, role: Role::Base });
+        let seen = Seen { tokens, fitted: vec![fitted.clone()], base: base.into_iter().collect() };
+        compile_seen(candidate, dataset, Intent::default_for(1), 7, seen).unwrap_or_else(|faults| panic!("{faults}"))
     };
     let plans: Vec<Plan> = candidates().into_iter().map(plan).collect();
     plans.iter().cloned().chain(plans.iter().take(3).skip(1).map(measuring)).collect()
