@@ -212,7 +212,9 @@ fn a_branch_reaches_a_bundle_by_adoption_or_by_replay_and_by_nothing_else() {
     let id = whole.id().to_string();
     assert_eq!(weights(&whole), weights(&runs[0]));
     refusal(&place.tool("freeze", &[&id]), 15, &["bundle.branch"]);
-    let again: Replay = document(&place.tool("replay", &[&id]));
+    let replayed = place.tool("replay", &[&id]);
+    assert!(replayed.stderr.contains("which was not replayed"), "{}", replayed.stderr);
+    let again: Replay = document(&replayed);
     assert_eq!((again.outcome, again.outputs.len()), (Outcome::Equal, whole.artifacts.len()));
     refusal(&place.tool("compile", &["adopt", &id]), 10, &["--replay does it again"]);
     let adopted: Plan = document(&place.tool("compile", &["adopt", "--replay", &id]));

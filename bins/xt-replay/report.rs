@@ -66,6 +66,13 @@ impl Arguments {
             (Outcome::Incomplete, _) => Exit::Workload,
         };
         note(&self.common, &format!("replay: {}", sentence::replay(replay, &followed.run)));
+        if let Some(from) = &recorded.papers.plan.departure {
+            let (step, run) = (from.step, from.run);
+            note(
+                &self.common,
+                &format!("replay: it leaves from the state after step {step} of run {run}, which was not replayed"),
+            );
+        }
         if let Some(found) = &replay.localization {
             note(&self.common, &format!("replay: {}", sentence::localization(found)));
         }
