@@ -23,16 +23,19 @@ impl XtRun {
         signals: Option<&Signals>,
         left: &Left,
     ) -> Result<Option<Attempt>, Error> {
-        let mut told = false;
+        // Looked for once: a run that waits does so with what was there when it was asked for.
+        let (mut told, mut worker) = (false, None);
         loop {
-            let worker = || Finder::new(self.worker.as_deref()).of(&request.plan);
+            let find = || Finder::new(self.worker.as_deref()).of(&request.plan);
             let turn = self.once.then(|| runtime.turn()).transpose()?;
             if let Some(turn) = &turn
-                && let Some(standing) = runtime.standing_started(request, worker, turn)?
+                && let Some(standing) = runtime.standing_started(request, find, turn)?
             {
                 return Ok(Some(standing));
             }
-            let submitted = runtime.submit_or_get(request, &worker()?);
+            let found = worker.take().map_or_else(find, Ok)?;
+            let submitted = runtime.submit_or_get(request, &found);
+            worker = Some(found);
             drop(turn);
             let reasons = match submitted {
                 Err(RuntimeError::Record(RecordError::Postponed { reasons })) if self.wait || self.preempt => reasons,
