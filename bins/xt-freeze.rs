@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, Read, Write};
+use std::io::{self, BufRead as _, Read, Seek as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -688,7 +688,7 @@ fn export(arguments: &ExportArguments, common: &Common) -> Result<Exit, Error> {
     if arguments.hf && !form.starts_with("huggingface/") {
         let message = format!("its files have the form {form}; export it without --hf");
         let faults = Faults::one("bundle.json#/compatibility/form", "export.form", message);
-        return Err(BundleError::Refused { name: source.name(), faults }.into());
+        return Err(faults.into());
     }
     describe(&mut exported, arguments)?;
     if let (Some(key), Some(path)) = (&key, &arguments.sign) {
@@ -720,10 +720,15 @@ fn describe(exported: &mut Exported, arguments: &ExportArguments) -> Result<(), 
 
 /// The bytes of an archive, with progress when it is a file, whose length is known.
 fn open<'a>(source: &Source, common: &'a Common, label: &'static str) -> Result<Box<dyn Read + 'a>, Error> {
-    let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+    let failed = |error| Error::from(source.unreadable(error));
     if let Source::File(path) = source {
-        let file = File::open(path).map_err(failed)?;
+        let mut file = File::open(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
+        let mut first = [0];
+        if file.read(&mut first).map_err(failed)? == 1 && first == *b"{" {
+            return Err(CliError::Document(source.name()).into());
+        }
+        file.rewind().map_err(failed)?;
         return Ok(Box::new(Watched { file, done: 0, total, progress: Bytes::new(common, label) }));
     }
     let mut stdin = io::BufReader::new(io::stdin());

@@ -232,7 +232,7 @@ impl XtSnapshot {
     fn at_step(&self, left: &Left) -> Result<Exit, Error> {
         let Some(step) = self.step else {
             return Err(CliError::Usage(
-                "--step K says which state is wanted; `xt-snapshot ls` lists the stored ones".into(),
+                "--step K says which state is wanted; `xt-snapshot ls RUN` lists the stored ones".into(),
             )
             .into());
         };

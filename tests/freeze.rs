@@ -578,6 +578,21 @@ fn a_thin_bundle_leaves_the_data_out_and_verifies() {
 }
 
 #[test]
+fn what_is_no_archive_is_called_what_it_is() {
+    let folder = Folder::new();
+    let run = stored(&folder, |_| ());
+    folder.write("run.json", text(&run));
+    folder.xt("freeze").args(["-o", "m.tar.zst", "run.json"]).run().expect(0);
+    for verb in ["verify", "ls", "import"] {
+        let said = |argument: &str, code| folder.xt("freeze").args([verb, argument]).run().expect(code).stderr;
+        assert!(said("run.json", 10).contains("input.document"), "{verb}");
+        assert!(said("sha256:12", 2).contains("is no digest"), "{verb}");
+        assert!(said("none.tar.zst", 20).contains("system.read"), "{verb}");
+        said("m.tar.zst", 0);
+    }
+}
+
+#[test]
 fn several_runs_give_a_line_each_and_no_common_archive() {
     let folder = Folder::new();
     let one = stored(&folder, |_| ());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 use xt_bundle::Given;
-use xt_cli::{CliError, Common, Error, Output, read_one};
+use xt_cli::{Common, Error, Output, read_one};
 use xt_core::fault::{Exit, Faults};
 use xt_core::field::Manifest as _;
 use xt_core::manifest::bundle::Bundle;
@@ -86,7 +86,7 @@ fn bundles(names: &[OsString], common: &Common) -> Result<Vec<Bundle>, Error> {
 }
 
 pub fn given_of<'a>(source: &xt_cli::Source, common: &Common) -> Result<Given<'a>, Error> {
-    let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+    let failed = |error| Error::from(source.unreadable(error));
     match source {
         xt_cli::Source::Digest(digest) => Ok(Given::Text(Store::open(&common.store)?.get(*digest)?)),
         xt_cli::Source::Stdin => Given::look(std::io::stdin()).map_err(failed),

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use xt_bundle::{Given, Papers};
-use xt_cli::{CliError, Error, Source, parse_one};
+use xt_cli::{Error, Source, parse_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::Faults;
@@ -38,7 +38,7 @@ impl Recorded {
     /// Finds the run; an archive is verified and taken into the store first.
     pub(crate) fn read(arguments: &Arguments, source: &OsString, to: Option<u64>) -> Result<Self, Error> {
         let source = Source::from(source.as_os_str());
-        let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+        let failed = |error| Error::from(source.unreadable(error));
         let path = &arguments.common.store;
         let given = match &source {
             Source::Digest(digest) => Given::Text(Store::open(path)?.get(*digest)?),

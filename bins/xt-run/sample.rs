@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 
 use xt_bundle::Given;
-use xt_cli::{CliError, Error, Output, Source, parse_one};
+use xt_cli::{Error, Output, Source, parse_one};
 use xt_core::canonical::Value;
 use xt_core::digest::Digest;
 use xt_core::fault::{Exit, Faults};
@@ -89,7 +89,7 @@ impl XtRun {
 impl XtRun {
     /// The run record or bundle at `source`; an archive is verified and taken into the store first.
     fn trained(&self, source: &Source) -> Result<Value, Error> {
-        let failed = |error| Error::from(CliError::Read { name: source.name(), source: error });
+        let failed = |error| Error::from(source.unreadable(error));
         let given = match source {
             Source::Digest(digest) => Given::Text(self.lookup(*digest)?),
             Source::Stdin => Given::look(io::stdin()).map_err(failed)?,

@@ -47,6 +47,9 @@ pub enum CliError {
     /// An archive was given where a document is due.
     #[error("{0} is an archive, not a document")]
     Archive(String),
+    /// A document was given where an archive is due.
+    #[error("{0} is a document, not an archive")]
+    Document(String),
     /// What looks like a digest is none, and is no file either.
     #[error("{0} is no digest: that is sha256: and 64 of the digits 0-9 and a-f; and there is no file of this name")]
     NoDigest(String),
@@ -85,9 +88,12 @@ impl Failure for CliError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read { .. } | Self::Write { .. } | Self::NoFile(_) => Exit::System,
-            Self::Parse { .. } | Self::Archive(_) | Self::NoDocument(_) | Self::Several { .. } | Self::Exists(_) => {
-                Exit::Refused
-            }
+            Self::Parse { .. }
+            | Self::Archive(_)
+            | Self::Document(_)
+            | Self::NoDocument(_)
+            | Self::Several { .. }
+            | Self::Exists(_) => Exit::Refused,
             Self::Unknown(_) | Self::NotThere(_) => Exit::Store,
             Self::NoDigest(_) | Self::Time(_) | Self::Usage(_) => Exit::Usage,
         }
@@ -100,6 +106,7 @@ impl Failure for CliError {
             Self::NoFile(_) => "system.no-file",
             Self::Parse { .. } => "input.json",
             Self::Archive(_) => "input.archive",
+            Self::Document(_) => "input.document",
             Self::NoDocument(_) => "input.empty",
             Self::Several { .. } => "input.several",
             Self::Unknown(_) => "store.missing",
@@ -113,10 +120,13 @@ impl Failure for CliError {
         match self {
             Self::NoDocument(_) => vec!["an earlier command of the pipeline may have failed".into()],
             Self::Archive(_) => vec![
-                "`xt-freeze import ARCHIVE` takes it into the store and prints its bundle, whose digest then does here; \
-                 `xt-freeze ls ARCHIVE` lists it (archives end in .tar.zst, compressed by zstd)"
+                "`xt-freeze import ARCHIVE` takes it into the store and prints its bundle, which names its plan, its run and \
+                 all else by digests that can be given then (archives end in .tar.zst, compressed by zstd)"
                     .into(),
             ],
+            Self::Document(_) => {
+                vec!["give the archive itself, which ends in .tar.zst, or the digest of a bundle in the store".into()]
+            }
             Self::Unknown(_) => vec!["--store DIR or XT_STORE says which store is meant; xt-store ls lists it".into()],
             Self::NotThere(_) => vec!["--store DIR or XT_STORE says which store is meant".into()],
             _ => Vec::new(),

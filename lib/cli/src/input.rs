@@ -48,6 +48,16 @@ impl Source {
             Self::File(path) => path.display().to_string(),
         }
     }
+
+    /// Why it cannot be read: a file that is not there may be a digest that was mistyped.
+    pub fn unreadable(&self, error: io::Error) -> CliError {
+        match self {
+            Self::File(path) if error.kind() == io::ErrorKind::NotFound && like_a_digest(&path.to_string_lossy()) => {
+                CliError::NoDigest(self.name())
+            }
+            _ => CliError::Read { name: self.name(), source: error },
+        }
+    }
 }
 
 /// A document and where it came from.
@@ -74,12 +84,7 @@ pub fn read_bytes(source: &Source, lookup: Lookup<'_>) -> Result<Vec<u8>, Error>
         Source::Stdin => read(Box::new(io::stdin())),
         Source::File(path) => File::open(path).and_then(|file| read(Box::new(file))),
     };
-    bytes.map_err(|error| match source {
-        Source::File(path) if error.kind() == io::ErrorKind::NotFound && like_a_digest(&path.to_string_lossy()) => {
-            CliError::NoDigest(source.name()).into()
-        }
-        _ => CliError::Read { name: source.name(), source: error }.into(),
-    })
+    bytes.map_err(|error| source.unreadable(error).into())
 }
 
 /// Whether somebody who wrote this meant a digest.
