@@ -30,6 +30,19 @@ impl Hashing {
         }
     }
 
+    /// Whether a block is called so: in the way of this store, or in the other, as one of a pack that was copied here.
+    pub fn names_block(self, digest: Digest, bytes: &[u8]) -> bool {
+        self.block(bytes) == digest || self.other().block(bytes) == digest
+    }
+
+    /// The other way.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Plain => Self::Nested,
+            Self::Nested => Self::Plain,
+        }
+    }
+
     /// For the bytes of a pack.
     pub fn pack(self) -> PackHasher {
         match self {
@@ -83,5 +96,9 @@ mod tests {
         }
         assert_eq!(Hashing::Plain.block(bytes), Digest::of(bytes));
         assert_ne!(Hashing::Nested.block(bytes), Digest::of(bytes));
+        for digest in [Hashing::Plain, Hashing::Nested].map(|hashing| hashing.block(bytes)) {
+            assert!(Hashing::Plain.names_block(digest, bytes) && Hashing::Nested.names_block(digest, bytes));
+            assert!(!Hashing::Plain.names_block(digest, b"others"));
+        }
     }
 }

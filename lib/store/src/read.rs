@@ -14,7 +14,7 @@ use xt_core::digest::{Digest, Hasher};
 use xt_core::fault::Faults;
 use xt_core::field::Manifest;
 
-use crate::block::{Extent, HEAD, Kind};
+use crate::block::{BLOCK, Extent, HEAD, Kind};
 use crate::codec;
 use crate::error::StoreError;
 use crate::index::Place;
@@ -34,6 +34,11 @@ const SHORT: usize = 4 << 10;
 /// How much is read for short records that stand one behind the other, and how many such parts are kept.
 const PART: usize = 64 << 10;
 const PARTS: usize = 8;
+
+/// What is wrong with a list whose pieces are not as long as its object.
+const SUM: &str = "its list of blocks does not add up";
+/// What is wrong with a list of other bytes.
+const OTHER: &str = "its blocks are sound, but do not make up this object";
 
 /// Why one copy of a record cannot be used.
 pub enum Unusable {
@@ -127,8 +132,13 @@ impl Store {
     pub fn object(&self, digest: Digest) -> Result<Object<'_>, StoreError> {
         let (place, stored) = self.first_sound(digest, digest, Kind::is_object, |place| {
             let stored = self.record(place)?;
-            // A whole object is decoded and hashed here; a list is only a plan of what to read.
-            if place.entry.head.kind == Kind::Whole { self.plain(place, stored) } else { Ok(stored) }
+            // A whole object is decoded and hashed here, and so is a small one that shares its block: another copy may be
+            // sound. The list of a long one is only a plan of what to read, and each block may have other copies.
+            match place.entry.head.kind {
+                Kind::Whole => self.plain(place, stored),
+                _ if place.entry.head.plain < BLOCK as u64 => self.assembled(digest, place, &stored),
+                _ => Ok(stored),
+            }
         })?;
         let bytes = place.entry.head.plain;
         let mut object = Object {
@@ -143,11 +153,10 @@ impl Store {
             piece: Piece::default(),
             at: 0,
         };
-        if place.entry.head.kind == Kind::Whole {
+        if place.entry.head.kind == Kind::Whole || bytes < BLOCK as u64 {
             object.whole = Some(stored);
         } else {
-            let extents = Extent::decode_all(&stored, bytes)
-                .ok_or_else(|| object.damaged("its list of blocks does not add up".to_owned()))?;
+            let extents = Extent::decode_all(&stored, bytes).ok_or_else(|| object.damaged(SUM.to_owned()))?;
             object.extents = extents.into_iter();
             object.hasher = Some(Hasher::new());
         }
@@ -229,6 +238,22 @@ impl Store {
         }
     }
 
+    /// The bytes of an object that is made of pieces, hashed.
+    fn assembled(&self, object: Digest, place: &Place, list: &[u8]) -> Result<Vec<u8>, Unusable> {
+        let extents = Extent::decode_all(list, place.entry.head.plain).ok_or_else(|| SUM.to_owned())?;
+        let mut bytes = Vec::new();
+        for extent in extents {
+            let piece = self.piece(object, &extent, false).map_err(|error| match error {
+                StoreError::Damaged { problem, .. } => Unusable::Damage(problem),
+                StoreError::Missing { digest } => Unusable::Damage(format!("its block {digest} is missing")),
+                StoreError::System { source, .. } => Unusable::System(source),
+                other => Unusable::Damage(other.to_string()),
+            })?;
+            bytes.extend_from_slice(&piece);
+        }
+        if Digest::of(&bytes) == object { Ok(bytes) } else { Err(Unusable::Damage(OTHER.to_owned())) }
+    }
+
     /// The bytes of a piece of `object`.
     fn piece(&self, object: Digest, extent: &Extent, swift: bool) -> Result<Piece, StoreError> {
         let (start, end) = (extent.offset as usize, extent.offset as usize + extent.length as usize);
@@ -297,8 +322,11 @@ impl Store {
     pub(crate) fn plain(&self, place: &Place, stored: Vec<u8>) -> Result<Vec<u8>, Unusable> {
         let bytes = self.decoded(place, stored)?;
         let head = &place.entry.head;
-        let found = if head.kind == Kind::Block { self.layout.hashing.block(&bytes) } else { Digest::of(&bytes) };
-        if found == head.digest {
+        let right = match head.kind {
+            Kind::Block => self.layout.hashing.names_block(head.digest, &bytes),
+            Kind::List | Kind::Whole => Digest::of(&bytes) == head.digest,
+        };
+        if right {
             Ok(bytes)
         } else {
             Err(Unusable::Damage(format!("the bytes of the block at byte {} are wrong", place.entry.offset)))
@@ -438,8 +466,7 @@ impl Object<'_> {
         }
         let Some(extent) = self.extents.next() else {
             let right = self.hasher.as_ref().is_none_or(|hasher| hasher.clone().finish() == self.digest);
-            let problem = "its blocks are sound, but do not make up this object";
-            return if right { Ok(false) } else { Err(self.damaged(problem.to_owned())) };
+            return if right { Ok(false) } else { Err(self.damaged(OTHER.to_owned())) };
         };
         let block = self.store.piece(self.digest, &extent, self.swift).map_err(|error| match error {
             StoreError::Missing { digest } => self.damaged(format!("its block {digest} is missing")),

@@ -1,6 +1,7 @@
 //! Verification: every byte of every pack, and every object through the same path that readers take.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -213,6 +214,13 @@ impl Store {
         Ok(())
     }
 
+    /// The digest of the bytes of a pack, in the way in which it was named, and their number.
+    fn pack_digest(&self, pack: Digest, file: &File) -> io::Result<(Digest, u64)> {
+        let found = pack::digest_of(file, self.layout.hashing)?;
+        let other = || pack::digest_of(file, self.layout.hashing.other()).ok().filter(|(digest, _)| *digest == pack);
+        Ok(if found.0 == pack { found } else { other().unwrap_or(found) })
+    }
+
     /// Hashes every pack, on several threads.
     fn verify_packs(&self, report: &mut Report) -> Result<(), StoreError> {
         let packs = self.index.read().unwrap_or_else(PoisonError::into_inner).packs().to_vec();
@@ -220,7 +228,7 @@ impl Store {
         let work = || {
             let mut found = Vec::new();
             while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                found.push((*pack, self.pack_file(*pack).and_then(|file| pack::digest_of(&file, self.layout.hashing))));
+                found.push((*pack, self.pack_file(*pack).and_then(|file| self.pack_digest(*pack, &file))));
             }
             found
         };

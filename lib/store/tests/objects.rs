@@ -158,7 +158,7 @@ fn another_version_is_refused_before_anything_else_is_read() {
         let said = "this store has the format xt.store/2, and this version of xt reads xt.store/1";
         assert!(error.to_string().ends_with(said), "{error}");
     }
-    fs::write(path.join("FORMAT"), format.replace("[]", "[\"codec/9\",\"parity\"]")).unwrap();
+    fs::write(path.join("FORMAT"), format.replace("[\"blake3\"]", "[\"blake3\",\"codec/9\",\"parity\"]")).unwrap();
     let error = Store::open(&path).unwrap_err();
     assert!(error.to_string().ends_with("does not know: codec/9, parity"), "{error}");
     fs::write(path.join("FORMAT"), "").unwrap();

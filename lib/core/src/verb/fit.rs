@@ -57,11 +57,19 @@ pub(crate) fn model(candidate: &Candidate, faults: &mut Faults) {
     ends(candidate, faults);
 }
 
+/// No module has more values: they take 8 GiB.
+const MODULE: u64 = 1 << 31;
+
 /// Notes tensors of a module that cannot be, and buffers that would be trained.
 fn check_module(candidate: &Candidate, faults: &mut Faults) {
     let Model::TorchScript { parameters, buffers, .. } = &candidate.model else { return };
     if parameters.is_empty() {
         faults.add("/model/parameters", "model.shape", "a module without parameters learns nothing");
+    }
+    let values = |tensor: &ModuleTensor| tensor.shape.iter().try_fold(1, |all: u64, size| all.checked_mul(*size));
+    let all = parameters.iter().chain(buffers).try_fold(0, |all: u64, tensor| all.checked_add(values(tensor)?));
+    if all.is_none_or(|all| all > MODULE) {
+        faults.add("/model", "model.shape", format!("its tensors hold more than {MODULE} values in all"));
     }
     let mut seen = BTreeSet::new();
     for (list, tensors) in [("parameters", parameters), ("buffers", buffers)] {
