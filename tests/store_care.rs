@@ -161,7 +161,7 @@ fn small_files_that_share_a_damaged_block_are_healed_one_by_one_or_together() {
             digests.iter().map(|digest| get(digest.as_str())).collect()
         };
         for store in [".xt", "one"] {
-            for entry in fs::read_dir(folder.at(&format!("{store}/packs"))).unwrap() {
+            for entry in fs::read_dir(folder.at(format!("{store}/packs"))).unwrap() {
                 let path = entry.unwrap().path();
                 let mut bytes = fs::read(&path).unwrap();
                 if let Some(at) = bytes.windows(900).position(|found| found == files[0]) {
