@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 
 use xt_core::digest::Digest;
 
-use crate::block::{Extent, Kind};
+use crate::block::Kind;
 use crate::disk;
 use crate::error::StoreError;
 use crate::index::{Entry, Place};
@@ -45,21 +45,13 @@ impl Writer<'_> {
     }
 
     fn rescue(&mut self, pack: Digest, entries: &[Entry]) -> Result<bool, StoreError> {
-        let (mut rescued, mut lost) = (Vec::new(), BTreeSet::new());
+        let mut rescued = Vec::new();
         for entry in entries {
             match self.fate(&Place { pack, entry: *entry })? {
                 Fate::Elsewhere => {}
                 Fate::Here => rescued.push(*entry),
-                // Small files share a block; when all of them were put again, nobody needs it.
-                Fate::Lost if entry.head.kind == Kind::Block => drop(lost.insert(entry.head.digest)),
                 Fate::Lost => return Ok(false),
             }
-        }
-        if !lost.is_empty() {
-            if !self.spared(&lost)? {
-                return Ok(false);
-            }
-            rescued.retain(|entry| !self.leads_to(&Place { pack, entry: *entry }, &lost));
         }
         for entry in rescued {
             if !self.copy(&Place { pack, entry })? {
@@ -67,37 +59,6 @@ impl Writer<'_> {
             }
         }
         Ok(true)
-    }
-
-    /// Whether every object with a list that leads to lost blocks has another copy that leads to none.
-    fn spared(&self, lost: &BTreeSet<Digest>) -> Result<bool, StoreError> {
-        for (object, _) in self.store.list()? {
-            let places = self.places(object, Kind::is_object);
-            if self.has_written(object, Kind::is_object) || !places.iter().any(|place| self.leads_to(place, lost)) {
-                continue;
-            }
-            let mut spared = false;
-            for place in places.iter().filter(|place| !self.leads_to(place, lost)) {
-                spared = spared || self.usable(place)?;
-            }
-            if !spared {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether a record is a list with a block that is lost, or of which all copies differ from one that is.
-    fn leads_to(&self, place: &Place, lost: &BTreeSet<Digest>) -> bool {
-        if place.entry.head.kind != Kind::List {
-            return false;
-        }
-        let stored = self.store.record(place).ok();
-        let extents = stored.and_then(|bytes| Extent::decode_all(&bytes, place.entry.head.plain)).unwrap_or_default();
-        let based = |place: &Place| self.store.base_digest(place).is_some_and(|base| lost.contains(&base));
-        extents
-            .iter()
-            .any(|extent| lost.contains(&extent.block) || self.places(extent.block, Kind::is_block).iter().all(based))
     }
 
     /// What is known about the record at `place`.
