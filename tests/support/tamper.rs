@@ -11,7 +11,7 @@ use xt_harness::{NOW, programs};
 
 use crate::unsynced;
 
-/// Where the trace is written, outside of the folder that is looked at.
+/// A program that is tampered with and takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether programs may be traced here.
